@@ -1,0 +1,1 @@
+//! Lossy ring buffers.

@@ -1,0 +1,3 @@
+//! To come.
+#![forbid(unsafe_code)]
+fn main() {}
