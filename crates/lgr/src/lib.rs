@@ -1,2 +1,14 @@
-//! To come.
+//! The router's companion: makes certificates, sends envelopes, shows what subscribers get.
+//!
+//! The binary `lgr` is the command line; this library is what it is made of, and what tests of a
+//! router use:
+//!
+//! - [`certs`]: a certificate authority with identities, also ones that must be refused;
+//! - [`client`]: the v2 calls over mutual TLS, typed and raw.
 #![forbid(unsafe_code)]
+
+pub mod certs;
+pub mod client;
+mod error;
+
+pub use error::Error;
