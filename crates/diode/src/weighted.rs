@@ -371,7 +371,7 @@ struct Incoming<'a, T, const N: usize> {
 
 impl<T, const N: usize> Incoming<'_, T, N> {
     /// Stores all of it in order, under one lock unless that evicts more than a chunk.
-    fn store(mut self, wake: &mut WakeOnDrop) {
+    fn store(&mut self, wake: &mut WakeOnDrop) {
         while self.entries.front().is_some() && !self.shared.is_closed() {
             let mut evicted = Chunk::<_, CHUNK>::new();
             let mut locked = self.shared.lock();
@@ -452,6 +452,43 @@ impl<T: Weigh> Writer<T> {
         entries.push(Entry::new(value));
         let shared = &*self.shared;
         Incoming { shared, entries }.store(&mut wake);
+    }
+
+    /// As [`set`](Self::set), but a closed ring gives the value back and counts nothing.
+    ///
+    /// # Errors
+    ///
+    /// The value, if the ring is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use diode::{Limits, Weigh, Weighted};
+    /// # #[derive(Debug, PartialEq)]
+    /// # struct One(u32);
+    /// # impl Weigh for One {
+    /// #     fn weight(&self) -> usize { 1 }
+    /// #     fn bytes(&self) -> usize { 4 }
+    /// # }
+    /// let (writer, mut reader) = Weighted::new(Limits { weight: 10, bytes: 1024 })?.split();
+    /// assert_eq!(writer.try_set(One(1)), Ok(()));
+    /// reader.close();
+    /// assert_eq!(writer.try_set(One(2)), Err(One(2)));
+    /// assert_eq!((reader.next(), reader.next()), (Some(One(1)), None));
+    /// assert_eq!(writer.missed(), 0);
+    /// # Ok::<(), diode::Error>(())
+    /// ```
+    pub fn try_set(&self, value: T) -> Result<(), T> {
+        let mut wake = WakeOnDrop(None);
+        let mut entries = Chunk::<_, 1>::new();
+        entries.push(Entry::new(value));
+        let shared = &*self.shared;
+        let mut incoming = Incoming { shared, entries };
+        incoming.store(&mut wake);
+        match incoming.entries.pop() {
+            Some(refused) => Err(refused.value),
+            None => Ok(()),
+        }
     }
 
     /// Stores `values` in order, with one lock for up to 16 of them and at most one wake in all.
