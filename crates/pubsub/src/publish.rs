@@ -1,0 +1,221 @@
+//! Publishing one event.
+//!
+//! One walk over one version of the tree, level by level: at each node that the event passes, its
+//! members are delivered to on the spot; nothing is collected first. If a callback panics, the walk
+//! starts again on the same version and skips as many deliveries as were made, which makes a panic
+//! dear and everything else free.
+
+use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use smallvec::SmallVec;
+
+use crate::Event;
+use crate::interest::Reach;
+use crate::node::{Group, Hashing, Member, Node};
+use crate::random::Random;
+use crate::seen::Seen;
+use crate::tree::Shared;
+
+/// What became of a publish.
+///
+/// ```
+/// use pubsub::{Event, Interest, Path, PubSub};
+///
+/// struct Tick;
+/// impl Event<u32> for Tick {
+///     type Key<'a> = u32;
+///     fn key(&self, _depth: usize) -> Option<u32> {
+///         None
+///     }
+/// }
+///
+/// let tree = PubSub::<u32, bool>::new();
+/// let _good = tree.subscribe(true, Interest::new([Path::root()]));
+/// let _bad = tree.subscribe(false, Interest::new([Path::root()]));
+/// # std::panic::set_hook(Box::new(|_| {}));
+/// let published = tree.publish(&Tick, |&good| assert!(good));
+/// assert_eq!((published.delivered, published.panicked), (1, 1));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Calls of the callback that returned.
+    pub delivered: usize,
+    /// Calls of the callback that panicked.
+    pub panicked: usize,
+}
+
+pub(crate) fn publish<K: Hash + Eq, S, E: Event<K>>(
+    shared: &Shared<K, S>,
+    event: &E,
+    mut deliver: impl FnMut(&S),
+) -> Published {
+    let version = shared.load();
+    let mut draw = Draw::new(&shared.random);
+    let mut calls = Calls::new(|subscriber: &S| deliver(subscriber));
+    calls.run(|calls| {
+        let mut seen = Seen::new();
+        walk(&version.root, &shared.hashing, event, &mut |node| {
+            node.plain.for_each(&mut |member: &Member<S>| {
+                once(member, &mut seen, calls);
+            });
+            node.groups.for_each(&mut |group: &Group<S>| {
+                let member = group.pick(event, &mut draw);
+                once(member, &mut seen, calls);
+            });
+        });
+    })
+}
+
+/// Delivers unless another path of the same subscription did.
+#[inline]
+fn once<S>(member: &Member<S>, seen: &mut Seen, calls: &mut Calls<impl FnMut(&S)>) {
+    if member.reach == Reach::Overlapping && !seen.insert(member.address()) {
+        return;
+    }
+    calls.call(|deliver| deliver(&member.record.subscriber));
+}
+
+/// Calls `visit` with each node that the event passes, the root first.
+#[inline]
+fn walk<'t, K, S, E: Event<K>>(
+    root: &'t Node<K, S>,
+    hashing: &Hashing,
+    event: &E,
+    visit: &mut impl FnMut(&'t Node<K, S>),
+) {
+    visit(root);
+    // The nodes at this depth from where a path goes on.
+    let mut here: SmallVec<[&Node<K, S>; 4]> = SmallVec::new();
+    if !root.is_end() {
+        here.push(root);
+    }
+    let mut depth = 0;
+    while !here.is_empty() {
+        let Some(key) = event.key(depth) else { return };
+        let mut hash = None;
+        let mut next = SmallVec::new();
+        for node in here {
+            let own = if node.children.is_empty() {
+                None
+            } else {
+                let hash = *hash.get_or_insert_with(|| hashing.hash(&key));
+                node.children.get(hash, &key)
+            };
+            for child in [node.any.as_deref(), own].into_iter().flatten() {
+                visit(child);
+                if !child.is_end() {
+                    next.push(child);
+                }
+            }
+        }
+        here = next;
+        depth += 1;
+    }
+}
+
+/// What the members of shard groups are picked by: one draw per event, made when first needed, so
+/// that groups with the same members at different nodes pick the same one.
+pub(crate) struct Draw<'a> {
+    source: &'a Random,
+    drawn: Option<u64>,
+}
+
+impl<'a> Draw<'a> {
+    pub(crate) fn new(source: &'a Random) -> Self {
+        Draw {
+            source,
+            drawn: None,
+        }
+    }
+
+    #[inline]
+    fn random(&mut self) -> u64 {
+        *self.drawn.get_or_insert_with(|| self.source.next())
+    }
+}
+
+impl<S> Group<S> {
+    #[inline]
+    fn pick<K>(&self, event: &impl Event<K>, draw: &mut Draw<'_>) -> &Member<S> {
+        let hash = if self.named > 0 {
+            event.shard_hash()
+        } else {
+            None
+        };
+        self.at(|| hash.unwrap_or_else(|| draw.random()))
+    }
+
+    /// The member with index `number() mod n`; a single one is picked without asking.
+    #[inline]
+    pub(crate) fn at(&self, number: impl FnOnce() -> u64) -> &Member<S> {
+        let n = self.members.len();
+        let index = if n == 1 {
+            0
+        } else {
+            (number() % n as u64) as usize
+        };
+        let member = self.members.get(index);
+        member.expect("groups are never empty, and the index is below their length")
+    }
+}
+
+/// Calls the user's callback and survives its panics.
+pub(crate) struct Calls<F> {
+    deliver: F,
+    /// Calls made in this walk, including those left out.
+    made: usize,
+    /// Calls that an earlier walk has made.
+    skip: usize,
+    /// Whether the callback runs, so that its panics can be told from others.
+    inside: bool,
+}
+
+impl<F> Calls<F> {
+    pub(crate) fn new(deliver: F) -> Self {
+        Calls {
+            deliver,
+            made: 0,
+            skip: 0,
+            inside: false,
+        }
+    }
+
+    /// One delivery.
+    #[inline]
+    pub(crate) fn call(&mut self, with: impl FnOnce(&mut F)) {
+        if self.made >= self.skip {
+            self.inside = true;
+            with(&mut self.deliver);
+            self.inside = false;
+        }
+        self.made += 1;
+    }
+
+    /// Runs `walk`, and again from where it got to if a callback panics.
+    ///
+    /// A walk that is run again must make the same calls in the same order.
+    #[inline]
+    pub(crate) fn run(&mut self, mut walk: impl FnMut(&mut Self)) -> Published {
+        let mut panicked = 0;
+        // Unwind safe: the counters are right at every call, and what the callback left behind is
+        // the user's.
+        while let Err(payload) = catch_unwind(AssertUnwindSafe(|| walk(self))) {
+            if !self.inside {
+                resume_unwind(payload);
+            }
+            // A payload may panic when dropped; the second one is not worth a third try.
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                std::mem::forget(again);
+            }
+            panicked += 1;
+            self.inside = false;
+            self.skip = self.made + 1;
+            self.made = 0;
+        }
+        Published {
+            delivered: self.made - panicked,
+            panicked,
+        }
+    }
+}
