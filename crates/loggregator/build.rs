@@ -4,8 +4,16 @@ use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let descriptors =
-        protox::compile(["proto/envelope.proto", "proto/ingress.proto", "proto/egress.proto"], ["proto"])?;
-    prost_build::Config::new().btree_map(["."]).compile_fds(descriptors)?;
+    let descriptors = protox::compile(
+        [
+            "proto/envelope.proto",
+            "proto/ingress.proto",
+            "proto/egress.proto",
+        ],
+        ["proto"],
+    )?;
+    prost_build::Config::new()
+        .btree_map(["."])
+        .compile_fds(descriptors)?;
     Ok(())
 }

@@ -1,0 +1,202 @@
+//! A full decoder as the judge of the raw view: prost, with its differences made explicit.
+//!
+//! There is one: prost refuses a known field number that comes with another wire type, where the
+//! reference (and most implementations) treat it as an unknown field. So before prost sees the
+//! input, such fields get a number that is unknown in every message, [`UNKNOWN`], and stay what they
+//! are otherwise. Whatever is malformed is left alone for prost to find.
+//!
+//! Used by the tests, and by the fuzz target by path.
+
+use std::collections::BTreeSet;
+
+use loggregator::{Facts, Kind, Limits, Message, v2};
+use prost::Message as _;
+use prost::encoding::{decode_varint, encode_varint};
+
+/// A field number that no message of the schema has.
+const UNKNOWN: u64 = 1000;
+
+/// The known fields of a message: number, wire type, and the fields of the message in it.
+type Schema = &'static [(u64, u64, Option<&'static Fields>)];
+struct Fields(Schema);
+
+const VALUE: Fields = Fields(&[(1, 2, None), (2, 0, None), (3, 1, None)]);
+const DEPRECATED_TAG: Fields = Fields(&[(1, 2, None), (2, 2, Some(&VALUE))]);
+const TAG: Fields = Fields(&[(1, 2, None), (2, 2, None)]);
+const LOG: Fields = Fields(&[(1, 2, None), (2, 0, None)]);
+const COUNTER: Fields = Fields(&[(1, 2, None), (2, 0, None), (3, 0, None)]);
+const GAUGE_VALUE: Fields = Fields(&[(1, 2, None), (2, 1, None)]);
+const METRIC: Fields = Fields(&[(1, 2, None), (2, 2, Some(&GAUGE_VALUE))]);
+const GAUGE: Fields = Fields(&[(1, 2, Some(&METRIC))]);
+const TIMER: Fields = Fields(&[(1, 2, None), (2, 0, None), (3, 0, None)]);
+const EVENT: Fields = Fields(&[(1, 2, None), (2, 2, None)]);
+const ENVELOPE: Fields = Fields(&[
+    (1, 0, None),
+    (2, 2, None),
+    (3, 2, Some(&DEPRECATED_TAG)),
+    (4, 2, Some(&LOG)),
+    (5, 2, Some(&COUNTER)),
+    (6, 2, Some(&GAUGE)),
+    (7, 2, Some(&TIMER)),
+    (8, 2, None),
+    (9, 2, Some(&TAG)),
+    (10, 2, Some(&EVENT)),
+]);
+const BATCH: Fields = Fields(&[(1, 2, Some(&ENVELOPE))]);
+
+/// What a full decoder makes of an `EnvelopeBatch`; `None` if it refuses it.
+pub fn decode(bytes: &[u8]) -> Option<v2::EnvelopeBatch> {
+    v2::EnvelopeBatch::decode(&*renumbered(bytes, BATCH.0)).ok()
+}
+
+/// The input with fields of unexpected wire types made unknown ones.
+fn renumbered(bytes: &[u8], schema: Schema) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let whole = rest;
+        if field(&mut rest, schema, &mut out).is_none() {
+            // Malformed: prost shall see it as it is.
+            out.extend_from_slice(whole);
+            break;
+        }
+    }
+    out
+}
+
+fn field(rest: &mut &[u8], schema: Schema, out: &mut Vec<u8>) -> Option<()> {
+    let start = *rest;
+    let key = decode_varint(rest).ok()?;
+    let (number, wire_type) = (key >> 3, key & 7);
+    let value = value(rest, number, wire_type)?;
+    match schema.iter().find(|field| field.0 == number) {
+        Some((_, expected, inner)) if *expected == wire_type => match inner {
+            Some(fields) => {
+                let inner = renumbered(value, fields.0);
+                encode_varint(key, out);
+                encode_varint(inner.len() as u64, out);
+                out.extend_from_slice(&inner);
+            }
+            None => out.extend_from_slice(&start[..start.len() - rest.len()]),
+        },
+        Some(_) => {
+            encode_varint(UNKNOWN << 3 | wire_type, out);
+            match wire_type {
+                2 => encode_varint(value.len() as u64, out),
+                3 => {
+                    out.extend_from_slice(value);
+                    encode_varint(UNKNOWN << 3 | 4, out);
+                    return Some(());
+                }
+                _ => {}
+            }
+            out.extend_from_slice(value);
+        }
+        None => out.extend_from_slice(&start[..start.len() - rest.len()]),
+    }
+    Some(())
+}
+
+/// Takes a value; of a length-delimited one its content, of a group what is before its end.
+fn value<'a>(rest: &mut &'a [u8], number: u64, wire_type: u64) -> Option<&'a [u8]> {
+    let start = *rest;
+    match wire_type {
+        0 => drop(decode_varint(rest).ok()?),
+        1 => *rest = rest.get(8..)?,
+        5 => *rest = rest.get(4..)?,
+        2 => {
+            let len = usize::try_from(decode_varint(rest).ok()?).ok()?;
+            let (content, behind) = rest.split_at_checked(len)?;
+            *rest = behind;
+            return Some(content);
+        }
+        3 => {
+            let mut open = vec![number];
+            loop {
+                let before = *rest;
+                let key = decode_varint(rest).ok()?;
+                match key & 7 {
+                    3 => open.push(key >> 3),
+                    4 if open.pop() != Some(key >> 3) => return None,
+                    4 if open.is_empty() => return Some(&start[..start.len() - before.len()]),
+                    4 => {}
+                    other => drop(value(rest, key >> 3, other)?),
+                }
+            }
+        }
+        _ => return None,
+    }
+    Some(&start[..start.len() - rest.len()])
+}
+
+/// Holds the raw view of `bytes` against the full decoder: same verdict, same facts, and stored
+/// bytes that mean the same, in every way of storing them.
+///
+/// # Panics
+///
+/// If there is a difference.
+pub fn check(bytes: &[u8]) {
+    let limits = Limits::default();
+    let message = Message::parse(bytes, limits);
+    let Some(expected) = decode(bytes) else {
+        assert!(message.is_err(), "a full decoder refuses this");
+        return;
+    };
+    let message = message.unwrap_or_else(|error| panic!("a full decoder accepts this: {error}"));
+
+    assert_eq!(message.len(), expected.batch.len());
+    let whole = message.whole();
+    same(
+        &decode(whole.bytes()).expect("stored bytes are well formed"),
+        &expected,
+    );
+    for (index, envelope) in expected.batch.iter().enumerate() {
+        let facts = message.facts(index);
+        same_facts(facts, envelope);
+        let alone = Message::parse_envelope(facts.bytes(), limits).expect("well formed alone");
+        same_facts(alone.facts(0), envelope);
+        let selected = message.select([index..index + 1, 0..0, 0..index]);
+        same_facts(selected.facts(0), envelope);
+        if index > 0 {
+            same_facts(selected.facts(index), &expected.batch[index - 1]);
+        }
+        let single = decode(message.run(index..index + 1).bytes()).expect("a run is a batch");
+        same(
+            &single,
+            &v2::EnvelopeBatch {
+                batch: vec![envelope.clone()],
+            },
+        );
+    }
+}
+
+/// Compares encodings, in which NaN equals itself.
+fn same(a: &v2::EnvelopeBatch, b: &v2::EnvelopeBatch) {
+    assert_eq!(a.encode_to_vec(), b.encode_to_vec(), "{a:?} and {b:?}");
+}
+
+fn same_facts(facts: Facts<'_>, envelope: &v2::Envelope) {
+    use v2::envelope::Message;
+    assert_eq!(facts.source_id(), envelope.source_id);
+    let names: BTreeSet<&[u8]> = facts.metric_names().iter().collect();
+    assert_eq!(
+        names.len(),
+        facts.metric_names().len(),
+        "names are distinct"
+    );
+    let (kind, expected): (_, Vec<&str>) = match &envelope.message {
+        None => (None, vec![]),
+        Some(Message::Log(_)) => (Some(Kind::Log), vec![]),
+        Some(Message::Timer(_)) => (Some(Kind::Timer), vec![]),
+        Some(Message::Event(_)) => (Some(Kind::Event), vec![]),
+        Some(Message::Counter(counter)) => (Some(Kind::Counter), vec![&counter.name]),
+        Some(Message::Gauge(gauge)) => (
+            Some(Kind::Gauge),
+            gauge.metrics.keys().map(|name| &**name).collect(),
+        ),
+    };
+    assert_eq!(facts.kind(), kind);
+    assert_eq!(names, expected.iter().map(|name| name.as_bytes()).collect());
+    let counter = (kind == Some(Kind::Counter)).then(|| expected[0]);
+    assert_eq!(facts.counter_name(), counter);
+}
