@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// An error of this crate. Messages are complete in themselves; no source needs to be printed
 /// beside them.
@@ -94,14 +95,14 @@ pub enum Error {
         reason: String,
     },
     /// The peer did not answer in time.
-    #[error("{call} at {peer}: no answer within {seconds} s")]
+    #[error("{call} at {peer}: no answer within {patience:?}")]
     Silent {
         /// The router's address.
         peer: String,
         /// The method.
         call: &'static str,
         /// How long was waited.
-        seconds: u64,
+        patience: Duration,
     },
     /// An argument that does not make sense.
     #[error("{argument}: {reason}")]

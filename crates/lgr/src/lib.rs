@@ -4,11 +4,13 @@
 //! router use:
 //!
 //! - [`certs`]: a certificate authority with identities, also ones that must be refused;
-//! - [`client`]: the v2 calls over mutual TLS, typed and raw.
+//! - [`client`]: the v2 calls over mutual TLS, typed and raw;
+//! - [`numbered`]: numbered envelopes, to know what was lost or duplicated on the way.
 #![forbid(unsafe_code)]
 
 pub mod certs;
 pub mod client;
 mod error;
+pub mod numbered;
 
 pub use error::Error;

@@ -203,10 +203,10 @@ pub struct Options {
     pub server_name: String,
     /// How long connecting may take, TLS included. Default 5 s.
     pub connect_timeout: Duration,
+    /// How long a router may take to answer a half-close or a unary call. Default 10 s.
+    pub answer_timeout: Duration,
     /// The largest message to accept, in bytes. Default 10 MiB.
     pub max_receive: usize,
-    /// The largest message to send, in bytes. No limit by default: refusing is the router's job.
-    pub max_send: usize,
     /// HTTP/2 window of each stream, in bytes; `None` is the HTTP library's default.
     pub stream_window: Option<u32>,
     /// HTTP/2 window of the connection, in bytes; `None` is the HTTP library's default.
@@ -221,8 +221,8 @@ impl Default for Options {
         Self {
             server_name: "doppler".to_owned(),
             connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(10),
             max_receive: 10 << 20,
-            max_send: usize::MAX,
             stream_window: None,
             connection_window: None,
             ping_interval: Some(Duration::from_secs(15)),

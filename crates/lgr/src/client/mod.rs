@@ -49,9 +49,6 @@ use codec::{ProstEncoder, RawEncoder, RawResponse};
 pub use connect::{Credentials, Options};
 use connect::{Witness, causes};
 
-/// How long a router may take to answer a half-close or a unary call.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Selectors for all five kinds of envelopes of `source_id`; an empty one means any source.
 ///
 /// ```
@@ -81,7 +78,6 @@ pub struct Client {
     channel: Channel,
     peer: Peer,
     max_receive: usize,
-    max_send: usize,
 }
 
 impl Client {
@@ -101,13 +97,12 @@ impl Client {
         let peer = Peer {
             addr: addr.into(),
             witness,
+            patience: options.answer_timeout,
         };
-        let (max_receive, max_send) = (options.max_receive, options.max_send);
         Ok(Self {
             channel,
             peer,
-            max_receive,
-            max_send,
+            max_receive: options.max_receive,
         })
     }
 
@@ -147,7 +142,7 @@ impl Client {
             grpc.unary(Request::new(batch), path, RawResponse(RawEncoder))
                 .await
         };
-        match tokio::time::timeout(ANSWER_TIMEOUT, call).await {
+        match tokio::time::timeout(self.peer.patience, call).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(status)) => Err(self.peer.error(CALL, status)),
             Err(_) => Err(self.peer.silent(CALL)),
@@ -178,9 +173,7 @@ impl Client {
     }
 
     fn grpc(&self) -> Grpc<Channel> {
-        Grpc::new(self.channel.clone())
-            .max_decoding_message_size(self.max_receive)
-            .max_encoding_message_size(self.max_send)
+        Grpc::new(self.channel.clone()).max_decoding_message_size(self.max_receive)
     }
 
     fn push<M>(&self, call: &'static str, path: &'static str) -> Push<M> {
@@ -255,6 +248,8 @@ async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
 struct Peer {
     addr: std::sync::Arc<str>,
     witness: Witness,
+    /// How long it may take to answer.
+    patience: Duration,
 }
 
 impl Peer {
@@ -286,7 +281,7 @@ impl Peer {
         Error::Silent {
             peer: self.addr.to_string(),
             call,
-            seconds: ANSWER_TIMEOUT.as_secs(),
+            patience: self.patience,
         }
     }
 }
@@ -353,14 +348,15 @@ impl<M> Push<M> {
         }
     }
 
-    /// Half-closes the stream and waits for the router's answer, at most 10 s. A router that has
+    /// Half-closes the stream and waits for the router's answer, at most for
+    /// [`Options::answer_timeout`]. A router that has
     /// answered has read everything that was sent before.
     ///
     /// # Errors
     /// [`Error::Call`] with the router's status, or [`Error::Silent`].
     pub async fn finish(mut self) -> Result<Ending, Error> {
         self.messages = None;
-        match tokio::time::timeout(ANSWER_TIMEOUT, self.outcome()).await {
+        match tokio::time::timeout(self.peer.patience, self.outcome()).await {
             Ok(Ok(())) => Ok(Ending::Response),
             Ok(Err(status)) if is_eof(&status) => Ok(Ending::Eof),
             Ok(Err(status)) => Err(self.peer.error(self.call, status)),
