@@ -265,8 +265,8 @@ impl Message {
 
     /// The share of some envelopes in [`memory`](Self::memory).
     pub(crate) fn memory_of(&self, range: Range<usize>) -> usize {
-        let names = self.0.names(range.clone()).len() * size_of::<Span>();
-        self.span(range.clone()).len() + range.len() * size_of::<Row>() + names
+        let (rows, names) = (&self.0.rows[range.clone()], self.0.names(range.clone()));
+        self.span(range).len() + size_of_val(rows) + size_of_val(names)
     }
 
     /// Where the elements of `range` are in [`bytes`](Self::bytes).

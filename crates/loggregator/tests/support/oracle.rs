@@ -70,16 +70,13 @@ fn field(rest: &mut &[u8], schema: Schema, out: &mut Vec<u8>) -> Option<()> {
     let (number, wire_type) = (key >> 3, key & 7);
     let value = value(rest, number, wire_type)?;
     match schema.iter().find(|field| field.0 == number) {
-        Some((_, expected, inner)) if *expected == wire_type => match inner {
-            Some(fields) => {
-                let inner = renumbered(value, fields.0);
-                encode_varint(key, out);
-                encode_varint(inner.len() as u64, out);
-                out.extend_from_slice(&inner);
-            }
-            None => out.extend_from_slice(&start[..start.len() - rest.len()]),
-        },
-        Some(_) => {
+        Some((_, expected, Some(fields))) if *expected == wire_type => {
+            let inner = renumbered(value, fields.0);
+            encode_varint(key, out);
+            encode_varint(inner.len() as u64, out);
+            out.extend_from_slice(&inner);
+        }
+        Some((_, expected, _)) if *expected != wire_type => {
             encode_varint(UNKNOWN << 3 | wire_type, out);
             match wire_type {
                 2 => encode_varint(value.len() as u64, out),
@@ -92,7 +89,7 @@ fn field(rest: &mut &[u8], schema: Schema, out: &mut Vec<u8>) -> Option<()> {
             }
             out.extend_from_slice(value);
         }
-        None => out.extend_from_slice(&start[..start.len() - rest.len()]),
+        _ => out.extend_from_slice(&start[..start.len() - rest.len()]),
     }
     Some(())
 }
