@@ -26,8 +26,24 @@ pub enum Error {
         /// What was asked for, in values.
         capacity: usize,
         /// The largest capacity there is, in values.
-        max: usize,
+        max: u64,
     },
+}
+
+/// Far beyond any use, and far below half of all positions of a ring.
+const MAX_CAPACITY: u64 = 1 << 32;
+
+impl Error {
+    pub(crate) fn check_capacity(capacity: usize) -> Result<usize, Self> {
+        match capacity as u64 {
+            0 => Err(Self::ZeroCapacity),
+            1..=MAX_CAPACITY => Ok(capacity),
+            _ => Err(Self::CapacityTooLarge {
+                capacity,
+                max: MAX_CAPACITY,
+            }),
+        }
+    }
 }
 
 /// `try_next` had no value to return.

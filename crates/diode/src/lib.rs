@@ -1,10 +1,12 @@
 //! Lossy ring buffers: the writer never blocks, the oldest values are overwritten and counted.
 
 mod error;
+pub mod many_to_one;
 mod missed;
 mod primitives;
 mod wait;
 pub mod weighted;
 
 pub use error::{Error, TryNextError};
+pub use many_to_one::ManyToOne;
 pub use weighted::{Limits, Weigh, Weighted};
