@@ -11,7 +11,7 @@ use std::fmt;
 /// let path = Path::<String>::root().any().key("created");
 /// assert_eq!(path.segments(), [Segment::Any, Segment::Key("created".into())]);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment<K> {
     /// Matches whatever key an event has at this depth (but it must have one).
     Any,
@@ -32,7 +32,7 @@ pub enum Segment<K> {
 /// assert_eq!(everything.depth(), 0);
 /// assert_eq!(europe.depth(), 2);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path<K>(Vec<Segment<K>>);
 
 impl<K> Path<K> {

@@ -33,7 +33,6 @@ use crate::tree::Shared;
 /// let tree = PubSub::<u32, bool>::new();
 /// let _good = tree.subscribe(true, Interest::new([Path::root()]));
 /// let _bad = tree.subscribe(false, Interest::new([Path::root()]));
-/// # std::panic::set_hook(Box::new(|_| {}));
 /// let published = tree.publish(&Tick, |&good| assert!(good));
 /// assert_eq!((published.delivered, published.panicked), (1, 1));
 /// ```

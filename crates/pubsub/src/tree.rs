@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -77,8 +78,7 @@ pub(crate) struct Version<K, S> {
 
 impl<K, S> Shared<K, S> {
     fn lock(&self) -> MutexGuard<'_, Writer> {
-        // The writer's state is consistent at every point where a user's code could panic: a
-        // version becomes current in one step, after it is complete.
+        // Poison means nothing here: no panic of a user's code leaves half a change.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -363,6 +363,10 @@ impl<K, S> Clone for Version<K, S> {
         }
     }
 }
+
+// A version becomes current in one step, after it is complete; no panic leaves half of one.
+impl<K, S> UnwindSafe for PubSub<K, S> {}
+impl<K, S> RefUnwindSafe for PubSub<K, S> {}
 
 impl<K, S> Clone for PubSub<K, S> {
     fn clone(&self) -> Self {
