@@ -344,6 +344,7 @@ impl Connector {
             Ok(io) => Ok(Watched {
                 io,
                 witness: self.witness,
+                failure: None,
             }),
             Err(error) => {
                 self.witness.note(&error);
@@ -381,6 +382,8 @@ impl Witness {
 struct Watched<T> {
     io: T,
     witness: Witness,
+    /// Why writing failed, while the peer's last words are awaited.
+    failure: Option<io::Error>,
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
@@ -394,21 +397,51 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> Watched<T> {
+    /// A failed write is final, but it has to wait: a peer that refuses says so before it closes,
+    /// and what it said, still to be read, tells more than "broken pipe".
+    fn poll_failure(&mut self, cx: &mut Context<'_>, failure: io::Error) -> Poll<io::Error> {
+        let mut scratch = [0; 1024];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.io).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(Ok(())) => self.witness.note(&failure),
+                Poll::Ready(Err(refusal)) => self.witness.note(&refusal),
+                Poll::Pending => {
+                    self.failure = Some(failure);
+                    return Poll::Pending;
+                }
+            }
+            if self.witness.first().is_some() {
+                return Poll::Ready(failure);
+            }
+        }
+    }
+
+    fn poll_writing<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
+        let failure = match self.failure.take() {
+            Some(failure) => failure,
+            None => match ready!(poll(Pin::new(&mut self.io), cx)) {
+                Ok(done) => return Poll::Ready(Ok(done)),
+                Err(failure) => failure,
+            },
+        };
+        self.poll_failure(cx, failure).map(Err)
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        self.poll_writing(cx, |io, cx| io.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -416,11 +449,19 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        self.poll_writing(cx, |io, cx| io.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
         self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_writing(cx, |io, cx| io.poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 
