@@ -1,2 +1,11 @@
-//! To come.
+//! A worker stage.
 #![forbid(unsafe_code)]
+
+mod callback;
+mod error;
+mod policy;
+mod queue;
+mod writer;
+
+pub use error::{Error, WriteError};
+pub use writer::{FanoutWriter, Stats};

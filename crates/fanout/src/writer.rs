@@ -1,0 +1,527 @@
+//! The stage itself: its life, and the way of an item from a writer to a callback.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use thread_local::ThreadLocal;
+
+use crate::callback::{Callback, Factory};
+use crate::error::{Error, WriteError};
+use crate::policy::Policy;
+use crate::queue::{PushError, Queue, Taker};
+
+/// Slots of the buffer for each worker, unless told otherwise.
+const SLOTS_PER_WORKER: usize = 2;
+/// A worker takes several items at once only if they take no longer than this together, so that
+/// no item waits behind others for long while another worker is free.
+const SHARE: Duration = Duration::from_micros(20);
+
+/// Several workers that run a callback concurrently, behind a bounded buffer.
+///
+/// All methods take `&self`: share it by reference or in an `Arc`. Dropping it is
+/// [`stop`](Self::stop).
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+///
+/// use fanout::FanoutWriter;
+///
+/// let sum = Arc::new(AtomicU64::new(0));
+/// let fanout = FanoutWriter::new(4, {
+///     let sum = sum.clone();
+///     // called once for each worker, so that each has state of its own
+///     move |_worker| {
+///         let sum = sum.clone();
+///         let mut largest = 0;
+///         move |item: u64| {
+///             largest = largest.max(item);
+///             sum.fetch_add(item, Relaxed);
+///         }
+///     }
+/// })?;
+/// fanout.start()?;
+/// for item in 1..=100 {
+///     fanout.write(item).expect("it has not been stopped");
+/// }
+/// fanout.stop(); // everything that was accepted is done now
+/// assert_eq!(sum.load(Relaxed), 5050);
+/// # Ok::<(), fanout::Error>(())
+/// ```
+pub struct FanoutWriter<T> {
+    stage: Arc<Stage<T>>,
+    /// What each writing thread needs for doing the work itself. Its own, so that no lock is taken.
+    callers: ThreadLocal<RefCell<Caller<T>>>,
+    caller_runs: bool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What writers and workers share.
+struct Stage<T> {
+    factory: Factory<T>,
+    workers: usize,
+    capacity: usize,
+    key: Option<Key<T>>,
+    /// One for all workers, or a lane for each.
+    queues: Box<[CachePadded<Queue<T>>]>,
+    state: AtomicU8,
+}
+
+type Key<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
+
+/// The life of a stage, in `Stage::state`.
+const NEW: u8 = 0;
+const RUNNING: u8 = 1;
+const STOPPED: u8 = 2;
+
+/// A writing thread's own callback, and when to use it.
+struct Caller<T> {
+    callback: Callback<T>,
+    policy: Policy,
+}
+
+/// Figures of a stage at one moment, from [`FanoutWriter::stats`].
+///
+/// ```
+/// use fanout::{FanoutWriter, Stats};
+///
+/// let fanout = FanoutWriter::new(2, |_| |_: u32| {})?;
+/// fanout.write(1).expect("before the start there is room for 4");
+/// assert_eq!(fanout.stats(), Stats { workers: 2, queued: 1, panics: 0 });
+/// # Ok::<(), fanout::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stats {
+    /// How many workers the stage has.
+    pub workers: usize,
+    /// How many items wait in the buffer.
+    pub queued: usize,
+    /// How many callbacks have panicked since the stage was made.
+    pub panics: u64,
+}
+
+thread_local! {
+    /// The stage that this thread is a worker of, by address; 0 for all other threads.
+    static WORKER_OF: Cell<usize> = const { Cell::new(0) };
+}
+
+impl<T: Send + 'static> FanoutWriter<T> {
+    /// A stage with so many workers, not yet started.
+    ///
+    /// `factory` makes the callbacks: one for each worker, with its number, when the stage starts;
+    /// one for each thread that writes, with the number `workers`, when it first does work itself;
+    /// and a new one in place of each that has panicked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoWorkers`] if `workers` is 0.
+    pub fn new<F, C>(workers: usize, factory: F) -> Result<FanoutWriter<T>, Error>
+    where
+        F: Fn(usize) -> C + Send + Sync + 'static,
+        C: FnMut(T) + Send + 'static,
+    {
+        if workers == 0 {
+            return Err(Error::NoWorkers);
+        }
+        let mut stage = Stage {
+            factory: Factory::new(move |worker| Box::new(factory(worker))),
+            workers,
+            capacity: workers.saturating_mul(SLOTS_PER_WORKER),
+            key: None,
+            queues: Box::default(),
+            state: AtomicU8::new(NEW),
+        };
+        stage.make_queues();
+        Ok(FanoutWriter {
+            stage: Arc::new(stage),
+            callers: ThreadLocal::new(),
+            caller_runs: true,
+            threads: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Room for so many waiting items instead of two for each worker; at least 1.
+    ///
+    /// Lanes share it evenly, rounded down, but each has room for at least one.
+    ///
+    /// # Panics
+    ///
+    /// If the stage has been started or written to.
+    #[must_use]
+    pub fn with_buffer_size(self, items: usize) -> FanoutWriter<T> {
+        self.configure(|stage| stage.capacity = items.max(1))
+    }
+
+    /// Keeps the order of items that have the same key.
+    ///
+    /// Each worker then has a lane of its own, and an item goes to the lane `key % workers`. Its
+    /// callback begins when those of all earlier items of that lane have returned. Earlier means
+    /// that their `write` had returned before this one was called, on whichever threads.
+    ///
+    /// # Panics
+    ///
+    /// If the stage has been started or written to.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use fanout::FanoutWriter;
+    ///
+    /// let seen = Arc::new(Mutex::new(Vec::new()));
+    /// let fanout = FanoutWriter::new(4, {
+    ///     let seen = seen.clone();
+    ///     move |_| {
+    ///         let seen = seen.clone();
+    ///         move |item: (u64, u32)| seen.lock().unwrap().push(item)
+    ///     }
+    /// })?
+    /// .with_lanes(|(account, _)| *account);
+    /// fanout.start()?;
+    /// for number in 0..100 {
+    ///     for account in 0..10 {
+    ///         fanout.write((account, number)).expect("it has not been stopped");
+    ///     }
+    /// }
+    /// fanout.stop();
+    ///
+    /// let seen = seen.lock().unwrap();
+    /// let of_account_7: Vec<u32> =
+    ///     seen.iter().filter(|(account, _)| *account == 7).map(|(_, number)| *number).collect();
+    /// assert_eq!(of_account_7, Vec::from_iter(0..100));
+    /// # Ok::<(), fanout::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_lanes(self, key: impl Fn(&T) -> u64 + Send + Sync + 'static) -> FanoutWriter<T> {
+        self.configure(|stage| stage.key = Some(Box::new(key)))
+    }
+
+    /// Whether writers may run callbacks themselves; true unless told otherwise.
+    ///
+    /// With `false` callbacks run on workers only. A writer then never does more than put its item
+    /// into the buffer, at the price of waking a worker when none is awake, and waits only when the
+    /// buffer is full. The crate's front page says when to choose which.
+    ///
+    /// ```
+    /// use std::thread;
+    ///
+    /// use fanout::FanoutWriter;
+    ///
+    /// let writer = thread::current().id();
+    /// let fanout = FanoutWriter::new(1, move |_| {
+    ///     move |_: u32| assert_ne!(thread::current().id(), writer)
+    /// })?
+    /// .with_caller_runs(false);
+    /// fanout.start()?;
+    /// fanout.write(1).expect("it has not been stopped");
+    /// fanout.stop();
+    /// assert_eq!(fanout.stats().panics, 0);
+    /// # Ok::<(), fanout::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_caller_runs(mut self, caller_runs: bool) -> FanoutWriter<T> {
+        self.caller_runs = caller_runs;
+        self
+    }
+
+    /// Starts the workers; their threads are called `fanout-0`, `fanout-1` and so on. Starting a
+    /// stage that runs does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stopped`] if it has been stopped. [`Error::Spawn`] if a thread can't be started;
+    /// the stage is stopped then.
+    pub fn start(&self) -> Result<(), Error> {
+        let mut threads = self.threads();
+        match self.stage.state() {
+            NEW => {}
+            RUNNING => return Ok(()),
+            _ => return Err(Error::Stopped),
+        }
+        // All callbacks first: if the factory panics, nothing has happened yet.
+        let callbacks: Vec<_> = (0..self.stage.workers)
+            .map(|worker| self.stage.factory.make(worker))
+            .collect();
+        for (worker, callback) in callbacks.into_iter().enumerate() {
+            let stage = self.stage.clone();
+            let spawned = thread::Builder::new()
+                .name(format!("fanout-{worker}"))
+                .spawn(move || {
+                    WORKER_OF.set(stage.address());
+                    stage.work(worker, callback);
+                });
+            match spawned {
+                Ok(thread) => threads.push(thread),
+                Err(source) => {
+                    drop(threads);
+                    self.stop();
+                    return Err(Error::Spawn { worker, source });
+                }
+            }
+        }
+        // Release: pairs with the Acquire in `Stage::state`. It fails if `stop` came meanwhile.
+        match self
+            .stage
+            .state
+            .compare_exchange(NEW, RUNNING, Ordering::Release, Ordering::Relaxed)
+        {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Stopped),
+        }
+    }
+
+    /// Has the item's callback run, on a worker or on this thread.
+    ///
+    /// Waits while the buffer is full, unless this thread may run the callback itself. `Ok` means
+    /// that the callback has run or will run, whatever happens.
+    ///
+    /// Before [`start`](Self::start) items are accepted as far as there is room for them.
+    ///
+    /// # Errors
+    ///
+    /// The item comes back: with [`WriteError::Stopped`] after `stop`, also to a writer that was
+    /// waiting, and with [`WriteError::NotStarted`] if the buffer is full before `start`.
+    pub fn write(&self, item: T) -> Result<(), WriteError<T>> {
+        let mut caller = self.caller();
+        let (queue, item) = match self.run_or_push(item, caller.as_deref_mut()) {
+            Ok(()) => return Ok(()),
+            Err(Rejected::Stopped(item)) => return Err(WriteError::Stopped(item)),
+            Err(Rejected::Full(_, item)) if self.stage.state() == NEW => {
+                return Err(WriteError::NotStarted(item));
+            }
+            Err(Rejected::Full(queue, item)) => (queue, item),
+        };
+        let was_idle = queue.push_blocking(item).map_err(WriteError::Stopped)?;
+        if let Some(caller) = &mut caller {
+            caller.policy.handed_out(was_idle);
+        }
+        Ok(())
+    }
+
+    /// Like [`write`](Self::write), but gives the item back instead of waiting for room. (With
+    /// [caller runs](Self::with_caller_runs) this thread may still run the callback.)
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Full`] if there is no room, [`WriteError::Stopped`] after `stop`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use fanout::{FanoutWriter, WriteError};
+    ///
+    /// let fanout = FanoutWriter::new(1, |_| |_: char| {})?.with_buffer_size(2);
+    /// assert_eq!(fanout.try_write('a'), Ok(()));
+    /// assert_eq!(fanout.try_write('b'), Ok(()));
+    /// assert_eq!(fanout.try_write('c'), Err(WriteError::Full('c'))); // nobody takes them yet
+    /// # Ok::<(), fanout::Error>(())
+    /// ```
+    pub fn try_write(&self, item: T) -> Result<(), WriteError<T>> {
+        self.run_or_push(item, self.caller().as_deref_mut())
+            .map_err(|rejected| match rejected {
+                Rejected::Full(_, item) => WriteError::Full(item),
+                Rejected::Stopped(item) => WriteError::Stopped(item),
+            })
+    }
+
+    /// What the stage is doing.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            workers: self.stage.workers,
+            queued: self.stage.queues.iter().map(|queue| queue.len()).sum(),
+            panics: self.stage.factory.panics(),
+        }
+    }
+
+    /// Runs the item here or puts it into its queue, without waiting.
+    #[inline]
+    fn run_or_push(&self, item: T, caller: Option<&mut Caller<T>>) -> Result<(), Rejected<'_, T>> {
+        let stage = &*self.stage;
+        let lane = stage.lane(&item);
+        let queue = &*stage.queues[lane];
+        let Some(caller) = caller else {
+            return match queue.try_push(item) {
+                Ok(_) => Ok(()),
+                Err(PushError::Full(item)) => Err(Rejected::Full(queue, item)),
+                Err(PushError::Closed(item)) => Err(Rejected::Stopped(item)),
+            };
+        };
+
+        // In order, an item may run here only if no earlier one is left in its lane. The last lane
+        // is the writer's part of the work while it hands out the others.
+        let here = match stage.is_ordered() {
+            false => caller.policy.prefers_here(),
+            true => {
+                (caller.policy.prefers_here() || lane == stage.queues.len() - 1) && queue.is_idle()
+            }
+        };
+        if here && stage.state() == RUNNING {
+            caller.run(item, &stage.factory);
+            return Ok(());
+        }
+        match queue.try_push(item) {
+            Ok(was_idle) => {
+                caller.policy.handed_out(was_idle);
+                Ok(())
+            }
+            Err(PushError::Closed(item)) => Err(Rejected::Stopped(item)),
+            Err(PushError::Full(item)) => {
+                // Better than waiting for the workers is to be one.
+                if stage.is_ordered() || stage.state() != RUNNING {
+                    return Err(Rejected::Full(queue, item));
+                }
+                caller.run(item, &stage.factory);
+                Ok(())
+            }
+        }
+    }
+
+    /// This thread's means of doing the work itself. None if it may not, and within a callback,
+    /// where they are in use.
+    #[inline]
+    fn caller(&self) -> Option<RefMut<'_, Caller<T>>> {
+        if !self.caller_runs {
+            return None;
+        }
+        let caller = self.callers.get_or_try(|| {
+            let callback = self.stage.factory.try_make(self.stage.workers).ok_or(())?;
+            Ok::<_, ()>(RefCell::new(Caller {
+                callback,
+                policy: Policy::new(),
+            }))
+        });
+        caller.ok()?.try_borrow_mut().ok()
+    }
+
+    fn configure(mut self, change: impl FnOnce(&mut Stage<T>)) -> FanoutWriter<T> {
+        let stage = Arc::get_mut(&mut self.stage).filter(|stage| stage.is_untouched());
+        let stage = stage.expect("configure a fan-out stage before it is started or written to");
+        change(stage);
+        stage.make_queues();
+        self
+    }
+}
+
+impl<T> FanoutWriter<T> {
+    /// Refuses further items, waits until everything accepted is done, and ends the workers.
+    ///
+    /// May be called at any time, from any thread, more than once and by several at once; each call
+    /// returns when all is done. What was written to a stage that never started is done here, on
+    /// this thread. Two things are not waited for: an item that a writer is running itself at that
+    /// moment, which that writer finishes; and, when a worker's callback calls `stop`, the workers.
+    pub fn stop(&self) {
+        // Release: nothing is published by it; Acquire in `Stage::state` is for `start`.
+        self.stage.state.store(STOPPED, Ordering::Release);
+        self.stage.queues.iter().for_each(|queue| queue.close());
+        if WORKER_OF.get() == self.stage.address() {
+            return;
+        }
+        let mut threads = self.threads();
+        for thread in threads.drain(..) {
+            // A worker contains its callback's panics, and its own end leaves nothing undone.
+            let _ = thread.join();
+        }
+        for (worker, queue) in self.stage.queues.iter().enumerate() {
+            if queue.len() > 0
+                && let Some(callback) = self.stage.factory.try_make(worker)
+            {
+                self.stage.work(worker, callback);
+            }
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An item for which there was no room, with its queue, or that came too late.
+enum Rejected<'a, T> {
+    Full(&'a Queue<T>, T),
+    Stopped(T),
+}
+
+impl<T> Caller<T> {
+    #[inline]
+    fn run(&mut self, item: T, factory: &Factory<T>) {
+        let callback = &mut self.callback;
+        self.policy.run(|| callback.run(item, factory));
+    }
+}
+
+impl<T> Stage<T> {
+    /// A worker's life: until its queue is closed and empty.
+    fn work(&self, worker: usize, mut callback: Callback<T>) {
+        let queue = &self.queues[worker % self.queues.len()];
+        let mut batch = Vec::new();
+        let mut taker = Taker::default();
+        let mut share = 1;
+        while queue.take(&mut taker, share, &mut batch) {
+            let items = batch.len();
+            let start = Instant::now();
+            for item in batch.drain(..) {
+                callback.run(item, &self.factory);
+            }
+            // as many as fit into SHARE if the next ones are like these
+            let took = start.elapsed().as_nanos().max(1);
+            share = ((SHARE.as_nanos() * items as u128 / took) as usize).max(1);
+        }
+    }
+
+    /// The position of the item's queue.
+    #[inline]
+    fn lane(&self, item: &T) -> usize {
+        match &self.key {
+            None => 0,
+            Some(key) => (key(item) % self.queues.len() as u64) as usize,
+        }
+    }
+
+    /// Whether the order within a queue must be kept. A single worker keeps it by nature.
+    fn is_ordered(&self) -> bool {
+        self.key.is_some() || self.workers == 1
+    }
+
+    fn state(&self) -> u8 {
+        // Acquire: pairs with the Release stores in `start` and `stop`.
+        self.state.load(Ordering::Acquire)
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.state() == NEW && self.queues.iter().all(|queue| queue.len() == 0)
+    }
+
+    fn make_queues(&mut self) {
+        let lanes = if self.key.is_some() { self.workers } else { 1 };
+        let capacity = (self.capacity / lanes).max(1);
+        self.queues = (0..lanes)
+            .map(|_| CachePadded::new(Queue::new(capacity)))
+            .collect();
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+impl<T> fmt::Debug for FanoutWriter<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FanoutWriter")
+            .field("workers", &self.stage.workers)
+            .field("lanes", &self.stage.key.is_some())
+            .field("caller_runs", &self.caller_runs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Drop for FanoutWriter<T> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
