@@ -142,15 +142,12 @@ impl Router {
     fn start(program: &Path, certs: &Path, variables: &[(&str, &str)]) -> Result<Self> {
         let mut command = Command::new(program);
         let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
-        let defaults: [(&str, PathBuf); 7] = [
+        let defaults: [(&str, PathBuf); 5] = [
             ("ROUTER_CA_FILE", certs.join("ca.crt")),
             ("ROUTER_CERT_FILE", certs.join("doppler.crt")),
             ("ROUTER_KEY_FILE", certs.join("doppler.key")),
             ("ROUTER_PORT", "0".into()),
             ("ROUTER_PPROF_PORT", "0".into()),
-            // The machine may be busy building something, and nobody likes a demo that loses data.
-            ("INGRESS_BUFFER_SIZE", "20000".into()),
-            ("EGRESS_BUFFER_SIZE", "20000".into()),
         ];
         for (name, value) in defaults {
             if !set(name) {
