@@ -103,21 +103,23 @@ impl Message {
         let mut uncopied = 0;
         // What was left out so far.
         let mut dropped = 0;
-        let mut at = Cursor::new(bytes, 0);
-        while !at.is_at_end() {
+        let mut at = Cursor::new(bytes, bytes.len());
+        loop {
             let start = at.position();
-            let element = at.key().and_then(|key| match key {
-                BATCH => at.nested().map(Some),
-                unknown => at.skip(unknown, 1).map(|()| None),
+            let element = at.next_key().and_then(|key| match key {
+                None => Ok(Element::End),
+                Some(BATCH) => at.nested().map(Element::Envelope),
+                Some(unknown) => at.skip(unknown, 1).map(|()| Element::Unknown),
             });
             match element.map_err(|fault| table.error(fault))? {
-                Some(envelope) => {
+                Element::End => break,
+                Element::Envelope(envelope) => {
                     if table.rows.is_empty() {
                         table.expect(bytes.len(), at.position() - start);
                     }
                     table.read(envelope, at.position() - dropped)?;
                 }
-                None => {
+                Element::Unknown => {
                     stored.extend_from_slice(&bytes[uncopied..start]);
                     uncopied = at.position();
                     dropped += uncopied - start;
@@ -144,7 +146,7 @@ impl Message {
         let mut table = Table::default();
         table.rows.reserve_exact(1);
         table
-            .read(Cursor::new(&stored, header), stored.len())
+            .read(Cursor::new(&stored[header..], stored.len()), stored.len())
             .map_err(|error| match error {
                 Error::Malformed {
                     envelope,
@@ -325,6 +327,13 @@ impl Inner {
 /// The key of an element of a batch.
 const BATCH: u32 = key(1, LEN);
 
+/// What comes next in a batch.
+enum Element<'a> {
+    Envelope(Cursor<'a>),
+    Unknown,
+    End,
+}
+
 /// The rows of a message that is being read.
 #[derive(Default)]
 struct Table {
@@ -442,8 +451,8 @@ impl<'a> Facts<'a> {
     /// The serialized `Envelope`.
     pub fn bytes(&self) -> &'a [u8] {
         let element = self.message.start(self.index)..self.row().end as usize;
-        let mut at = Cursor::new(&self.message.bytes[..element.end], element.start);
-        match at.key().and_then(|_| at.nested()) {
+        let mut at = Cursor::new(&self.message.bytes[element.clone()], element.end);
+        match at.next_key().and_then(|_| at.nested()) {
             Ok(envelope) => envelope.rest(),
             Err(_) => unreachable!("it was read before"),
         }

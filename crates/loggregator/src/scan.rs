@@ -90,7 +90,8 @@ const GAUGE_VALUE: usize = 5;
 
 /// Reads one envelope and appends its metric names to `names`: exactly one for a counter, each
 /// distinct one for a gauge, none for the other kinds.
-pub(crate) fn envelope(mut at: Cursor<'_>, names: &mut Vec<Span>) -> Result<Outline> {
+pub(crate) fn envelope(envelope: Cursor<'_>, names: &mut Vec<Span>) -> Result<Outline> {
+    let mut at = envelope;
     let first_name = names.len();
     let nothing = Span {
         at: at.position() as u32,
@@ -101,32 +102,38 @@ pub(crate) fn envelope(mut at: Cursor<'_>, names: &mut Vec<Span>) -> Result<Outl
         kind: None,
     };
     let mut counter = nothing;
-    // The stretch of text fields of the usual shape that still has to be checked.
-    let mut unchecked = 0..0;
+    // From here to there are text fields of the usual shape that still have to be checked.
+    let mut unchecked = at;
+    let mut until = at;
 
-    while !at.is_at_end() {
-        let start = at.position();
-        let mut plain = None;
-        match at.key()? {
+    loop {
+        let start = at;
+        let Some(key) = at.next_key()? else { break };
+        let mut plain = false;
+        match key {
             TIMESTAMP => at.skip_varint()?,
             SOURCE_ID => {
-                let text = at.nested()?;
-                outline.source_id = Span::of(text);
-                plain = plain_text(start, text)?;
+                outline.source_id = Span::of(at.nested()?);
+                plain = true;
             }
-            INSTANCE_ID => plain = plain_text(start, at.nested()?)?,
+            INSTANCE_ID => {
+                at.nested()?;
+                plain = true;
+            }
             TAGS => {
-                plain = plain_tag(&at);
+                let len = plain_tags(start.rest());
+                plain = len > 0;
                 match plain {
-                    Some(end) => at.set_position(end),
-                    None => tag(at.nested()?)?,
+                    true => at.advance(len - 1)?,
+                    false => tag(at.nested()?)?,
                 }
             }
             DEPRECATED_TAGS => {
-                plain = plain_deprecated_tag(&at);
+                let len = plain_deprecated_tags(start.rest());
+                plain = len > 0;
                 match plain {
-                    Some(end) => at.set_position(end),
-                    None => deprecated_tag(at.nested()?)?,
+                    true => at.advance(len - 1)?,
+                    false => deprecated_tag(at.nested()?)?,
                 }
             }
             LOG => {
@@ -157,18 +164,18 @@ pub(crate) fn envelope(mut at: Cursor<'_>, names: &mut Vec<Span>) -> Result<Outl
             }
             unknown => at.skip(unknown, ENVELOPE)?,
         }
-        if let Some(end) = plain {
-            if unchecked.end != start {
-                texts(at.bytes(), unchecked)?;
-                unchecked = start..start;
+        if plain {
+            if until.position() != start.position() {
+                texts(unchecked, until)?;
+                unchecked = start;
             }
-            unchecked.end = end;
+            until = at;
         }
     }
-    texts(at.bytes(), unchecked)?;
+    texts(unchecked, until)?;
 
     match outline.kind {
-        Some(Kind::Gauge) => distinct(at.bytes(), names, first_name),
+        Some(Kind::Gauge) => distinct(envelope, names, first_name),
         kind => {
             names.truncate(first_name);
             if kind == Some(Kind::Counter) {
@@ -179,67 +186,79 @@ pub(crate) fn envelope(mut at: Cursor<'_>, names: &mut Vec<Span>) -> Result<Outl
     Ok(outline)
 }
 
-/// The end of a text field that can be checked together with its neighbours: key and length are one
-/// byte each, hence ASCII. Any other is checked at once.
+/// How many bytes from the start of `fields` are tags of the usual shape: key then value, all
+/// lengths below 128. They are well formed if only their texts are.
 #[inline(always)]
-fn plain_text(start: usize, text: Cursor<'_>) -> Result<Option<usize>> {
-    if text.position() == start + 2 {
-        return Ok(Some(text.end()));
+fn plain_tags(fields: &[u8]) -> usize {
+    let mut rest = fields;
+    while let Some((value, behind)) = plain_entry(rest, TAGS)
+        && let [0x12, len, text @ ..] = value
+        && text.len() == usize::from(*len)
+    {
+        rest = behind;
     }
-    utf8(text, "source_id or instance_id")?;
-    Ok(None)
+    fields.len() - rest.len()
 }
 
-/// The end of a tag of the usual shape, key then value and all lengths below 128, starting with the
-/// entry's length. `None`: look closer.
+/// The same for deprecated tags whose values are texts.
 #[inline(always)]
-fn plain_tag(at: &Cursor<'_>) -> Option<usize> {
-    let bytes = at.bytes();
-    let (value, end) = plain_entry(at)?;
-    let [0x12, len] = *bytes.get(value..value + 2)? else {
+fn plain_deprecated_tags(fields: &[u8]) -> usize {
+    let mut rest = fields;
+    while let Some((value, behind)) = plain_entry(rest, DEPRECATED_TAGS)
+        && let [0x12, value_len, 0x0A, len, text @ ..] = value
+        && text.len() == usize::from(*len)
+        && text.len() + 2 == usize::from(*value_len)
+    {
+        rest = behind;
+    }
+    fields.len() - rest.len()
+}
+
+/// If `fields` start with a map entry under `key` that has a key of its own first, and all lengths
+/// are below 128: the rest of the entry, and what is behind it.
+#[inline(always)]
+fn plain_entry(fields: &[u8], key: u32) -> Option<(&[u8], &[u8])> {
+    // field key, length of the entry, 0x0A, length of the key
+    let head = u32::from_le_bytes(*fields.first_chunk()?);
+    if head & 0x80FF_80FF != 0x000A_0000 | key {
         return None;
-    };
-    (value + 2 + usize::from(len) == end).then_some(end)
+    }
+    let [_, len, _, key_len] = head.to_le_bytes();
+    let (entry, behind) = fields.split_at_checked(2 + usize::from(len))?;
+    Some((entry.get(4 + usize::from(key_len)..)?, behind))
 }
 
-/// The same for a deprecated tag whose value is a text.
+/// Checks the text fields of the usual shape between two positions.
 #[inline(always)]
-fn plain_deprecated_tag(at: &Cursor<'_>) -> Option<usize> {
-    let bytes = at.bytes();
-    let (value, end) = plain_entry(at)?;
-    let [0x12, value_len, 0x0A, len] = *bytes.get(value..value + 4)? else {
-        return None;
-    };
-    (value + 2 + usize::from(value_len) == end && value + 4 + usize::from(len) == end)
-        .then_some(end)
-}
-
-/// Where the value field of a map entry of the usual shape starts, and where the entry ends.
-#[inline(always)]
-fn plain_entry(at: &Cursor<'_>) -> Option<(usize, usize)> {
-    let bytes = at.bytes();
-    let start = at.position();
-    let [entry_len, 0x0A, key_len] = *bytes.get(start..start + 3)? else {
-        return None;
-    };
-    let end = start + 1 + usize::from(entry_len);
-    // A longer key or value would not fit into an entry below 128, so its length is one byte, too.
-    (entry_len < 0x80 && end <= bytes.len()).then_some((start + 3 + usize::from(key_len), end))
-}
-
-/// Checks a stretch of text fields of the usual shape.
-#[inline(always)]
-fn texts(bytes: &[u8], stretch: std::ops::Range<usize>) -> Result<()> {
-    if bytes[stretch.clone()].is_ascii() {
+fn texts(fields: Cursor<'_>, until: Cursor<'_>) -> Result<()> {
+    let fields = fields.until(until);
+    if is_ascii(fields.rest()) {
         return Ok(());
     }
-    texts_one_by_one(Cursor::new(&bytes[..stretch.end], stretch.start))
+    texts_one_by_one(fields)
+}
+
+/// The standard library's check goes through the last bytes one by one; this one looks at the last
+/// 32 together, again.
+#[inline(always)]
+fn is_ascii(bytes: &[u8]) -> bool {
+    const LANES: usize = 32;
+    let Some(last) = bytes.last_chunk::<LANES>() else {
+        return bytes.is_ascii();
+    };
+    let mut all = *last;
+    for chunk in bytes.as_chunks::<LANES>().0 {
+        for (all, byte) in all.iter_mut().zip(chunk) {
+            *all |= byte;
+        }
+    }
+    all.iter().fold(0, |any, byte| any | byte) < 0x80
 }
 
 #[cold]
 fn texts_one_by_one(mut at: Cursor<'_>) -> Result<()> {
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             SOURCE_ID => utf8(at.nested()?, "source_id")?,
             INSTANCE_ID => utf8(at.nested()?, "instance_id")?,
             TAGS => tag(at.nested()?)?,
@@ -261,8 +280,8 @@ fn utf8(text: Cursor<'_>, what: &'static str) -> Result<()> {
 }
 
 fn tag(mut at: Cursor<'_>) -> Result<()> {
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             ENTRY_KEY => utf8(at.nested()?, "a key of tags")?,
             ENTRY_VALUE => utf8(at.nested()?, "a value of tags")?,
             unknown => at.skip(unknown, TAG_ENTRY)?,
@@ -272,8 +291,8 @@ fn tag(mut at: Cursor<'_>) -> Result<()> {
 }
 
 fn deprecated_tag(mut at: Cursor<'_>) -> Result<()> {
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             ENTRY_KEY => utf8(at.nested()?, "a key of deprecated_tags")?,
             ENTRY_VALUE => deprecated_value(at.nested()?)?,
             unknown => at.skip(unknown, TAG_ENTRY)?,
@@ -286,11 +305,11 @@ fn deprecated_value(mut at: Cursor<'_>) -> Result<()> {
     const TEXT: u32 = key(1, LEN);
     const INTEGER: u32 = key(2, VARINT);
     const DECIMAL: u32 = key(3, FIXED64);
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             TEXT => utf8(at.nested()?, "a text of deprecated_tags")?,
             INTEGER => at.skip_varint()?,
-            DECIMAL => at.skip_fixed64()?,
+            DECIMAL => at.advance(8)?,
             other => at.skip(other, TAG_VALUE)?,
         }
     }
@@ -300,8 +319,8 @@ fn deprecated_value(mut at: Cursor<'_>) -> Result<()> {
 fn log(mut at: Cursor<'_>) -> Result<()> {
     const PAYLOAD: u32 = key(1, LEN);
     const TYPE: u32 = key(2, VARINT);
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             PAYLOAD => drop(at.nested()?),
             TYPE => at.skip_varint()?,
             unknown => at.skip(unknown, BODY)?,
@@ -314,8 +333,8 @@ fn counter(mut at: Cursor<'_>, name: &mut Span) -> Result<()> {
     const NAME: u32 = key(1, LEN);
     const DELTA: u32 = key(2, VARINT);
     const TOTAL: u32 = key(3, VARINT);
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             NAME => {
                 let text = at.nested()?;
                 utf8(text, "the name of a counter")?;
@@ -330,8 +349,8 @@ fn counter(mut at: Cursor<'_>, name: &mut Span) -> Result<()> {
 
 fn gauge(mut at: Cursor<'_>, names: &mut Vec<Span>) -> Result<()> {
     const METRICS: u32 = key(1, LEN);
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             METRICS => names.push(metric(at.nested()?)?),
             unknown => at.skip(unknown, BODY)?,
         }
@@ -344,8 +363,8 @@ fn metric(mut at: Cursor<'_>) -> Result<Span> {
         at: at.position() as u32,
         len: 0,
     };
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             ENTRY_KEY => {
                 let text = at.nested()?;
                 utf8(text, "the name of a gauge's metric")?;
@@ -361,10 +380,10 @@ fn metric(mut at: Cursor<'_>) -> Result<Span> {
 fn metric_value(mut at: Cursor<'_>) -> Result<()> {
     const UNIT: u32 = key(1, LEN);
     const VALUE: u32 = key(2, FIXED64);
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             UNIT => utf8(at.nested()?, "the unit of a gauge's metric")?,
-            VALUE => at.skip_fixed64()?,
+            VALUE => at.advance(8)?,
             unknown => at.skip(unknown, GAUGE_VALUE)?,
         }
     }
@@ -375,8 +394,8 @@ fn timer(mut at: Cursor<'_>) -> Result<()> {
     const NAME: u32 = key(1, LEN);
     const START: u32 = key(2, VARINT);
     const STOP: u32 = key(3, VARINT);
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             NAME => utf8(at.nested()?, "the name of a timer")?,
             START | STOP => at.skip_varint()?,
             unknown => at.skip(unknown, BODY)?,
@@ -388,8 +407,8 @@ fn timer(mut at: Cursor<'_>) -> Result<()> {
 fn event(mut at: Cursor<'_>) -> Result<()> {
     const TITLE: u32 = key(1, LEN);
     const BODY_TEXT: u32 = key(2, LEN);
-    while !at.is_at_end() {
-        match at.key()? {
+    while let Some(key) = at.next_key()? {
+        match key {
             TITLE => utf8(at.nested()?, "the title of an event")?,
             BODY_TEXT => utf8(at.nested()?, "the body of an event")?,
             unknown => at.skip(unknown, BODY)?,
@@ -399,26 +418,30 @@ fn event(mut at: Cursor<'_>) -> Result<()> {
 }
 
 /// Metrics are a map: of equal names only one counts. Removes the others from `names[first..]`.
-fn distinct(bytes: &[u8], names: &mut Vec<Span>, first: usize) {
+fn distinct(envelope: Cursor<'_>, names: &mut Vec<Span>, first: usize) {
     /// Up to here comparing each with each is the quickest.
     const FEW: usize = 16;
+    let text = |name: Span| {
+        let start = name.at as usize - envelope.position();
+        &envelope.rest()[start..start + name.len as usize]
+    };
     let many = names.len() - first > FEW;
     if many {
-        names[first..].sort_unstable_by_key(|name| name.of_bytes(bytes));
+        names[first..].sort_unstable_by_key(|name| text(*name));
     }
     let mut kept = first;
     for i in first..names.len() {
-        let name = names[i].of_bytes(bytes);
-        let earlier = &names[if many {
-            kept.saturating_sub(1).max(first)
+        let name = names[i];
+        let candidates = if many {
+            kept.saturating_sub(1).max(first)..kept
         } else {
-            first
-        }..kept];
-        if !earlier
+            first..kept
+        };
+        if !names[candidates]
             .iter()
-            .any(|earlier| earlier.of_bytes(bytes) == name)
+            .any(|earlier| text(*earlier) == text(name))
         {
-            names[kept] = names[i];
+            names[kept] = name;
             kept += 1;
         }
     }

@@ -30,148 +30,144 @@ pub(crate) const fn key(number: u32, wire_type: u32) -> u32 {
 /// The high bit of every byte: set in all but the last byte of a varint, and nowhere in ASCII.
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// A reading position in a message. Nested messages are read by cursors over the same bytes that
-/// end earlier, so that every offset is one in the whole message.
+/// A reading position in a message: what is left of it. Nested messages are read by cursors of
+/// their own.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    rest: &'a [u8],
+    /// The offset of the end of `rest`, so that every position is one in the whole input.
+    end: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor over `bytes` from `at` to the end.
-    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
-        Cursor { bytes, at }
-    }
-
-    /// Everything up to this cursor's end; positions are indices into it.
-    pub(crate) fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
-    pub(crate) fn position(&self) -> usize {
-        self.at
-    }
-
-    /// Goes on at `position`, which is not behind the end.
-    pub(crate) fn set_position(&mut self, position: usize) {
-        debug_assert!(position <= self.bytes.len());
-        self.at = position;
-    }
-
-    pub(crate) fn end(&self) -> usize {
-        self.bytes.len()
-    }
-
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.at >= self.bytes.len()
+    /// A cursor over `bytes`, whose last byte comes just before the offset `end`.
+    pub(crate) fn new(bytes: &'a [u8], end: usize) -> Self {
+        Cursor { rest: bytes, end }
     }
 
     /// What is left.
+    #[inline(always)]
     pub(crate) fn rest(&self) -> &'a [u8] {
-        &self.bytes[self.at..]
+        self.rest
+    }
+
+    #[inline(always)]
+    pub(crate) fn position(&self) -> usize {
+        self.end - self.rest.len()
+    }
+
+    #[inline(always)]
+    pub(crate) fn end(&self) -> usize {
+        self.end
+    }
+
+    /// What lies between here and `behind`, a later position of the same message.
+    pub(crate) fn until(&self, behind: Self) -> Self {
+        let len = self.rest.len() - behind.rest.len();
+        Cursor {
+            rest: &self.rest[..len],
+            end: self.position() + len,
+        }
     }
 
     #[cold]
-    pub(crate) fn fault(&self, flaw: Flaw) -> Fault {
+    pub(crate) fn fault(self, flaw: Flaw) -> Fault {
         Fault {
             flaw,
-            offset: self.at,
+            offset: self.position(),
         }
     }
 
-    /// The next field's key.
+    /// The next field's key; `None` at the end. Field number 0 is left for [`skip`](Self::skip) to
+    /// refuse, since it is never a known one.
     #[inline(always)]
-    pub(crate) fn key(&mut self) -> Result<u32> {
-        match self.bytes.get(self.at) {
-            Some(&byte) if byte < 0x80 => {
-                self.at += 1;
-                if byte < 8 {
-                    return Err(self.fault(Flaw::FieldNumber));
-                }
-                Ok(u32::from(byte))
+    pub(crate) fn next_key(&mut self) -> Result<Option<u32>> {
+        match *self.rest {
+            [key @ 0..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Ok(Some(u32::from(key)))
             }
-            _ => self.long_key(),
+            [] => Ok(None),
+            [..] => self.long_key().map(Some),
         }
     }
 
-    #[cold]
+    #[inline(always)]
     fn long_key(&mut self) -> Result<u32> {
         let start = *self;
-        match u32::try_from(self.varint()?) {
-            Ok(key) if key >> 3 != 0 => Ok(key),
-            _ => Err(start.fault(Flaw::FieldNumber)),
-        }
+        u32::try_from(self.varint()?).map_err(|_| start.fault(Flaw::FieldNumber))
     }
 
     #[inline(always)]
     pub(crate) fn varint(&mut self) -> Result<u64> {
-        match self.bytes.get(self.at) {
-            Some(&byte) if byte < 0x80 => {
-                self.at += 1;
-                Ok(u64::from(byte))
+        // Most numbers are lengths of one or two bytes.
+        match *self.rest {
+            [first @ 0..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Ok(u64::from(first))
             }
-            _ => self.long_varint(),
+            [first, second @ 0..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Ok(u64::from(first & 0x7F) | u64::from(second) << 7)
+            }
+            [..] => {
+                let (value, rest) = self.long_varint()?;
+                self.rest = rest;
+                Ok(value)
+            }
         }
     }
 
-    fn long_varint(&mut self) -> Result<u64> {
+    /// A varint, and what is behind it. By value, as all that is called out of line, so that the
+    /// cursor can live in registers.
+    #[inline(never)]
+    fn long_varint(self) -> Result<(u64, &'a [u8])> {
         let mut value = 0;
-        for (i, &byte) in self.rest().iter().take(10).enumerate() {
+        for (i, &byte) in self.rest.iter().take(10).enumerate() {
             value |= u64::from(byte & 0x7F) << (7 * i);
             if byte < 0x80 {
                 if i == 9 && byte > 1 {
                     return Err(self.fault(Flaw::Varint));
                 }
-                self.at += i + 1;
-                return Ok(value);
+                return Ok((value, &self.rest[i + 1..]));
             }
         }
-        Err(self.bad_varint())
-    }
-
-    #[cold]
-    fn bad_varint(&self) -> Fault {
-        self.fault(if self.rest().len() < 10 {
+        Err(self.fault(if self.rest.len() < 10 {
             Flaw::Truncated
         } else {
             Flaw::Varint
-        })
+        }))
     }
 
     /// Passes over a varint of any length. Times take nine bytes, so this is worth some care.
     #[inline(always)]
     pub(crate) fn skip_varint(&mut self) -> Result<()> {
-        match self.rest().first_chunk::<10>() {
-            Some(&[first @ .., ninth, tenth]) => {
-                let stops = !u64::from_le_bytes(first) & HIGH_BITS;
-                self.at += if stops != 0 {
-                    stops.trailing_zeros() as usize / 8 + 1
-                } else if ninth < 0x80 {
-                    9
-                } else if tenth <= 1 {
-                    10
-                } else {
-                    return Err(self.fault(Flaw::Varint));
-                };
+        let Some(&[first @ .., ninth, tenth]) = self.rest.first_chunk::<10>() else {
+            return self.varint().map(drop);
+        };
+        let stops = !u64::from_le_bytes(first) & HIGH_BITS;
+        let len = if stops != 0 {
+            stops.trailing_zeros() as usize / 8 + 1
+        } else if ninth < 0x80 {
+            9
+        } else if tenth <= 1 {
+            10
+        } else {
+            return Err(self.fault(Flaw::Varint));
+        };
+        self.advance(len)
+    }
+
+    /// Passes over `len` bytes.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, len: usize) -> Result<()> {
+        match self.rest.get(len..) {
+            Some(rest) => {
+                self.rest = rest;
                 Ok(())
             }
-            None => self.long_varint().map(drop),
+            None => Err(self.fault(Flaw::Truncated)),
         }
-    }
-
-    #[inline(always)]
-    fn advance(&mut self, len: usize) -> Result<()> {
-        if len > self.bytes.len() - self.at {
-            return Err(self.fault(Flaw::Truncated));
-        }
-        self.at += len;
-        Ok(())
-    }
-
-    #[inline(always)]
-    pub(crate) fn skip_fixed64(&mut self) -> Result<()> {
-        self.advance(8)
     }
 
     /// A length and as many bytes: a cursor over them; this one goes on behind them.
@@ -179,27 +175,42 @@ impl<'a> Cursor<'a> {
     pub(crate) fn nested(&mut self) -> Result<Cursor<'a>> {
         let start = *self;
         let len = self.varint()?;
-        if len > (self.bytes.len() - self.at) as u64 {
-            return Err(start.fault(Flaw::Truncated));
+        // More than fits into a usize is more than there is.
+        match self
+            .rest
+            .split_at_checked(usize::try_from(len).unwrap_or(usize::MAX))
+        {
+            Some((inner, rest)) => {
+                self.rest = rest;
+                Ok(Cursor {
+                    rest: inner,
+                    end: self.position(),
+                })
+            }
+            None => Err(start.fault(Flaw::Truncated)),
         }
-        let inner = Cursor {
-            bytes: &self.bytes[..self.at + len as usize],
-            at: self.at,
-        };
-        self.at = inner.bytes.len();
-        Ok(inner)
     }
 
     /// Passes over the value of an unknown field at `level` (see [`MAX_DEPTH`]).
-    #[cold]
+    #[inline(always)]
     pub(crate) fn skip(&mut self, key: u32, level: usize) -> Result<()> {
+        self.rest = self.skipped(key, level)?;
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn skipped(mut self, key: u32, level: usize) -> Result<&'a [u8]> {
         match key & 7 {
-            START_GROUP => self.skip_group(key >> 3, level),
-            _ => self.skip_scalar(key),
+            START_GROUP if key >> 3 != 0 => self.skip_group(key >> 3, level)?,
+            _ => self.skip_scalar(key)?,
         }
+        Ok(self.rest)
     }
 
     fn skip_scalar(&mut self, key: u32) -> Result<()> {
+        if key >> 3 == 0 {
+            return Err(self.fault(Flaw::FieldNumber));
+        }
         match key & 7 {
             VARINT => self.skip_varint(),
             FIXED64 => self.advance(8),
@@ -211,11 +222,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Groups end by a key of their own, not by a length, so this keeps the numbers of the open
-    /// ones: on the heap if there are many, never on the call stack.
+    /// ones, and never recurses.
     fn skip_group(&mut self, number: u32, level: usize) -> Result<()> {
         let mut open = SmallVec::<[u32; 16]>::from_slice(&[number]);
         while let Some(&innermost) = open.last() {
-            let key = self.key()?;
+            let Some(key) = self.next_key()? else {
+                return Err(self.fault(Flaw::Truncated));
+            };
             if key & 7 == END_GROUP {
                 if key >> 3 != innermost {
                     return Err(self.fault(Flaw::EndGroup));
@@ -227,7 +240,7 @@ impl<'a> Cursor<'a> {
                 return Err(self.fault(Flaw::Depth));
             }
             match key & 7 {
-                START_GROUP => open.push(key >> 3),
+                START_GROUP if key >> 3 != 0 => open.push(key >> 3),
                 _ => self.skip_scalar(key)?,
             }
         }
@@ -254,8 +267,8 @@ mod tests {
     use super::*;
 
     fn skipped(bytes: &[u8]) -> Option<usize> {
-        let mut cursor = Cursor::new(bytes, 0);
-        let key = cursor.key().ok()?;
+        let mut cursor = Cursor::new(bytes, bytes.len());
+        let key = cursor.next_key().ok()??;
         cursor.skip(key, 2).ok()?;
         Some(cursor.position())
     }
@@ -279,10 +292,10 @@ mod tests {
             for padding in [0, 20] {
                 let mut padded = bytes.clone();
                 padded.resize(bytes.len() + padding, 0xFF);
-                let mut cursor = Cursor::new(&padded, 0);
+                let mut cursor = Cursor::new(&padded, padded.len());
                 assert_eq!(cursor.varint().unwrap(), value);
                 assert_eq!(cursor.position(), bytes.len());
-                let mut cursor = Cursor::new(&padded, 0);
+                let mut cursor = Cursor::new(&padded, padded.len());
                 cursor.skip_varint().unwrap();
                 assert_eq!(cursor.position(), bytes.len());
             }
@@ -295,20 +308,20 @@ mod tests {
             let mut bytes = vec![0x80; 9];
             bytes.push(last);
             let fine = last <= 1;
-            assert_eq!(Cursor::new(&bytes, 0).varint().is_ok(), fine);
-            assert_eq!(Cursor::new(&bytes, 0).skip_varint().is_ok(), fine);
+            assert_eq!(Cursor::new(&bytes, 10).varint().is_ok(), fine);
+            assert_eq!(Cursor::new(&bytes, 10).skip_varint().is_ok(), fine);
         }
         let endless = [0x80; 12];
         assert_eq!(
-            Cursor::new(&endless, 0).varint().unwrap_err().flaw,
+            Cursor::new(&endless, 12).varint().unwrap_err().flaw,
             Flaw::Varint
         );
         assert_eq!(
-            Cursor::new(&endless, 0).skip_varint().unwrap_err().flaw,
+            Cursor::new(&endless, 12).skip_varint().unwrap_err().flaw,
             Flaw::Varint
         );
         assert_eq!(
-            Cursor::new(&endless[..9], 0)
+            Cursor::new(&endless[..9], 9)
                 .skip_varint()
                 .unwrap_err()
                 .flaw,
