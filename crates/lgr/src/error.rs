@@ -86,6 +86,14 @@ pub enum Error {
         /// The status's message and its causes.
         reason: String,
     },
+    /// A subscription ended that should go on for ever.
+    #[error("the subscription to {peer} is over: {reason}")]
+    Ended {
+        /// The router's address.
+        peer: String,
+        /// How.
+        reason: String,
+    },
     /// A peer sent what is no envelope batch.
     #[error("{peer} sent a malformed message: {reason}")]
     Malformed {
@@ -111,6 +119,12 @@ pub enum Error {
         argument: String,
         /// What is wrong and what would be right.
         reason: String,
+    },
+    /// The operating system refused what every program needs: threads, timers, signals.
+    #[error("cannot start: {source}")]
+    Runtime {
+        /// Why.
+        source: io::Error,
     },
     /// Standard input or output failed.
     #[error("standard {stream}: {source}")]

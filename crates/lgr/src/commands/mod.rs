@@ -1,0 +1,44 @@
+//! The commands, a module each: its arguments with their help texts, and what it does.
+
+mod certs;
+mod emit;
+mod tail;
+
+use std::io::{self, Write};
+
+use lgr::Error;
+
+use crate::stop::Stop;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Certs(certs::Arguments),
+    Emit(emit::Arguments),
+    Tail(tail::Arguments),
+}
+
+pub(crate) fn run(command: Command) -> Result<(), Error> {
+    match command {
+        Command::Certs(arguments) => certs::run(&arguments),
+        Command::Emit(arguments) => on_runtime(async |stop| emit::run(arguments, stop).await),
+        Command::Tail(arguments) => on_runtime(async |stop| tail::run(arguments, stop).await),
+    }
+}
+
+/// Runs a command on this thread, with ears for signals.
+fn on_runtime(run: impl AsyncFnOnce(Stop) -> Result<(), Error>) -> Result<(), Error> {
+    let failed = |source: io::Error| Error::Runtime { source };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    runtime.block_on(async { run(Stop::listen().map_err(failed)?).await })
+}
+
+/// Prints a line of JSON on standard output.
+fn print(value: &serde_json::Value) -> Result<(), Error> {
+    writeln!(io::stdout().lock(), "{value}").map_err(|source| Error::Standard {
+        stream: "output",
+        source,
+    })
+}
