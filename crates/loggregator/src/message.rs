@@ -345,7 +345,8 @@ impl Table {
     /// Envelopes of one message tend to be of a size: makes room for as many as `bytes` would hold,
     /// within reason, so that the table seldom grows.
     fn expect(&mut self, bytes: usize, first: usize) {
-        self.rows.reserve_exact((bytes / first + 1).min(256));
+        let count = bytes.div_ceil(first);
+        self.rows.reserve_exact((count + count / 8).min(256));
     }
 
     /// Reads one envelope, which ends at `end` in the bytes to be stored.
@@ -362,6 +363,10 @@ impl Table {
             for name in &mut self.names[first_name..] {
                 name.at -= moved as u32;
             }
+        }
+        if first_name == 0 && !self.names.is_empty() {
+            let rest = self.names.len() * (self.rows.capacity() - 1);
+            self.names.reserve_exact(rest.min(1024));
         }
         let names_end = self.names.len() as u32;
         self.rows.push(Row {

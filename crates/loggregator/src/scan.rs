@@ -244,7 +244,7 @@ fn texts(fields: Cursor<'_>, until: Cursor<'_>) -> Result<()> {
 fn is_ascii(bytes: &[u8]) -> bool {
     const LANES: usize = 32;
     let Some(last) = bytes.last_chunk::<LANES>() else {
-        return bytes.is_ascii();
+        return is_short_ascii(bytes);
     };
     let mut all = *last;
     for chunk in bytes.as_chunks::<LANES>().0 {
@@ -253,6 +253,22 @@ fn is_ascii(bytes: &[u8]) -> bool {
         }
     }
     all.iter().fold(0, |any, byte| any | byte) < 0x80
+}
+
+/// The same for up to 32 bytes: the first and the last few together are all.
+#[inline(always)]
+fn is_short_ascii(bytes: &[u8]) -> bool {
+    const HIGH_BITS: u128 = u128::from_ne_bytes([0x80; 16]);
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return (u128::from_ne_bytes(*first) | u128::from_ne_bytes(*last)) & HIGH_BITS == 0;
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return (u64::from_ne_bytes(*first) | u64::from_ne_bytes(*last)) & HIGH_BITS as u64 == 0;
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return (u32::from_ne_bytes(*first) | u32::from_ne_bytes(*last)) & HIGH_BITS as u32 == 0;
+    }
+    bytes.iter().fold(0, |any, byte| any | byte) < 0x80
 }
 
 #[cold]
@@ -270,6 +286,9 @@ fn texts_one_by_one(mut at: Cursor<'_>) -> Result<()> {
 }
 
 fn utf8(text: Cursor<'_>, what: &'static str) -> Result<()> {
+    if is_ascii(text.rest()) {
+        return Ok(());
+    }
     match std::str::from_utf8(text.rest()) {
         Ok(_) => Ok(()),
         Err(error) => Err(Fault {
