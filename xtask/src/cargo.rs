@@ -83,7 +83,10 @@ pub fn build_binaries(profile: Profile) -> Result<Binaries> {
 }
 
 /// Finds where cargo put the binary `name` in its JSON messages.
-fn executable(messages: &str, name: &str) -> Result<PathBuf> {
+///
+/// # Errors
+/// When it isn't mentioned.
+pub fn executable(messages: &str, name: &str) -> Result<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::ValueEnum;
 
+use crate::bench;
 use crate::cargo::{self, Profile};
 use crate::demo;
 use crate::fuzz;
@@ -29,6 +30,7 @@ enum Part {
     Test,
     Package,
     Demo,
+    Bench,
     Sanitize,
     Fuzz,
 }
@@ -101,6 +103,13 @@ pub fn run(options: &Options) -> Result<()> {
             package.args(["--package", name]);
         }
         steps.run("packages", &mut package);
+    }
+    if wanted(Part::Bench) {
+        // Each benchmark once, unoptimised: they all still run.
+        let mut smoke = cargo::command();
+        smoke.args(["test", "--package", "benches", "--benches"]);
+        steps.run("benchmarks run", &mut smoke);
+        steps.check("instruction counts", bench::check_instructions);
     }
     if wanted(Part::Sanitize) {
         sanitize::add_to(&mut steps);

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cargo;
 mod ci;
 mod demo;
@@ -36,6 +37,8 @@ enum Task {
     Test,
     /// Run everything that a change must pass: format, lints, tests, docs, rules, packages, demo
     Ci(ci::Options),
+    /// Measure, and compare with a baseline or another commit
+    Bench(bench::Options),
     /// Check the rules of the house that no linter knows
     Tidy,
     /// Run diode's tests under the address and thread sanitizers, where that is possible
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Task::Demo(options) => demo::run(&options),
         Task::Test => test::run(),
         Task::Ci(options) => ci::run(&options),
+        Task::Bench(options) => bench::run(&options),
         Task::Tidy => tidy::all().map(|_| ()),
         Task::Sanitize(options) => sanitize::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
