@@ -15,6 +15,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::queue::Pushed;
+
 /// Mean cost of an item from which handing it over can gain something.
 const DEAR: Duration = Duration::from_nanos(500);
 /// Cost below which handing over is given up; well below `DEAR`, so that the mode is stable.
@@ -64,6 +66,13 @@ pub(crate) struct Watch {
     cheap: u32,
     /// Items in a row that found nothing else in the stage.
     calm: u32,
+    /// Items that the writer does itself when the queue is full before it looks again: each look
+    /// takes the queue out of the workers' cache.
+    pause: u32,
+    /// How many of them are left.
+    paused: u32,
+    /// Whether the queue was full since the last item was handed out.
+    was_full: bool,
 }
 
 impl Policy {
@@ -76,7 +85,7 @@ impl Policy {
     pub(crate) fn prefers_here(&self) -> bool {
         match self {
             Policy::Here(_) => true,
-            Policy::HandingOut(watch) => watch.countdown == 0,
+            Policy::HandingOut(watch) => watch.paused > 0 || watch.countdown == 0,
         }
     }
 
@@ -91,6 +100,7 @@ impl Policy {
             Policy::HandingOut(watch) => {
                 let countdown = watch.countdown;
                 watch.countdown = countdown.saturating_sub(OWN);
+                watch.paused = watch.paused.saturating_sub(1);
                 countdown
             }
         };
@@ -101,15 +111,30 @@ impl Policy {
         }
     }
 
-    /// An item was handed out; `was_idle` says that there was no other one in the stage.
-    pub(crate) fn handed_out(&mut self, was_idle: bool) {
+    /// An item was handed out.
+    pub(crate) fn handed_out(&mut self, pushed: &Pushed, capacity: usize) {
         let Policy::HandingOut(watch) = self else {
             return;
         };
         watch.countdown = watch.countdown.saturating_sub(1);
-        watch.calm = if was_idle { watch.calm + 1 } else { 0 };
+        if std::mem::take(&mut watch.was_full) {
+            watch.adapt_pause(pushed.waiting, capacity);
+        }
+        watch.calm = if pushed.unfinished == 0 {
+            watch.calm + 1
+        } else {
+            0
+        };
         if watch.calm == CALM {
             *self = Policy::new();
+        }
+    }
+
+    /// The queue is full, and the writer does the item itself.
+    pub(crate) fn found_full(&mut self) {
+        if let Policy::HandingOut(watch) = self {
+            watch.paused = watch.pause;
+            watch.was_full = true;
         }
     }
 
@@ -121,11 +146,7 @@ impl Policy {
         match self {
             Policy::Here(account) => {
                 if account.says_hand_out(start, end) {
-                    *self = Policy::HandingOut(Watch {
-                        countdown: PROBE,
-                        cheap: 0,
-                        calm: 0,
-                    });
+                    *self = Policy::HandingOut(Watch::new());
                 }
             }
             Policy::HandingOut(watch) => {
@@ -169,6 +190,29 @@ impl Account {
             (self.since, self.items, self.busy) = (end, 0, Duration::ZERO);
         }
         self.row == VERDICTS
+    }
+}
+
+impl Watch {
+    fn new() -> Watch {
+        Watch {
+            countdown: PROBE,
+            cheap: 0,
+            calm: 0,
+            pause: 1,
+            paused: 0,
+            was_full: false,
+        }
+    }
+
+    /// After a pause so many items were still waiting. It is right when the workers have just come
+    /// to the second half of the queue.
+    fn adapt_pause(&mut self, waiting: usize, capacity: usize) {
+        if waiting == 0 {
+            self.pause = (self.pause / 2).max(1);
+        } else if waiting > capacity / 2 && (self.pause as usize) < capacity / 2 {
+            self.pause += 1;
+        }
     }
 }
 

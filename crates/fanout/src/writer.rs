@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use thread_local::ThreadLocal;
@@ -13,13 +12,10 @@ use thread_local::ThreadLocal;
 use crate::callback::{Callback, Factory};
 use crate::error::{Error, WriteError};
 use crate::policy::Policy;
-use crate::queue::{PushError, Queue, Taker};
+use crate::queue::{PushError, Queue};
 
 /// Slots of the buffer for each worker, unless told otherwise.
 const SLOTS_PER_WORKER: usize = 2;
-/// A worker takes several items at once only if they take no longer than this together, so that
-/// no item waits behind others for long while another worker is free.
-const SHARE: Duration = Duration::from_micros(20);
 
 /// Several workers that run a callback concurrently, behind a bounded buffer.
 ///
@@ -297,9 +293,9 @@ impl<T: Send + 'static> FanoutWriter<T> {
             }
             Err(Rejected::Full(queue, item)) => (queue, item),
         };
-        let was_idle = queue.push_blocking(item).map_err(WriteError::Stopped)?;
+        let pushed = queue.push(item).map_err(WriteError::Stopped)?;
         if let Some(caller) = &mut caller {
-            caller.policy.handed_out(was_idle);
+            caller.policy.handed_out(&pushed, queue.capacity());
         }
         Ok(())
     }
@@ -366,8 +362,8 @@ impl<T: Send + 'static> FanoutWriter<T> {
             return Ok(());
         }
         match queue.try_push(item) {
-            Ok(was_idle) => {
-                caller.policy.handed_out(was_idle);
+            Ok(pushed) => {
+                caller.policy.handed_out(&pushed, queue.capacity());
                 Ok(())
             }
             Err(PushError::Closed(item)) => Err(Rejected::Stopped(item)),
@@ -376,6 +372,7 @@ impl<T: Send + 'static> FanoutWriter<T> {
                 if stage.is_ordered() || stage.state() != RUNNING {
                     return Err(Rejected::Full(queue, item));
                 }
+                caller.policy.found_full();
                 caller.run(item, &stage.factory);
                 Ok(())
             }
@@ -459,18 +456,10 @@ impl<T> Stage<T> {
     /// A worker's life: until its queue is closed and empty.
     fn work(&self, worker: usize, mut callback: Callback<T>) {
         let queue = &self.queues[worker % self.queues.len()];
-        let mut batch = Vec::new();
-        let mut taker = Taker::default();
-        let mut share = 1;
-        while queue.take(&mut taker, share, &mut batch) {
-            let items = batch.len();
-            let start = Instant::now();
-            for item in batch.drain(..) {
-                callback.run(item, &self.factory);
-            }
-            // as many as fit into SHARE if the next ones are like these
-            let took = start.elapsed().as_nanos().max(1);
-            share = ((SHARE.as_nanos() * items as u128 / took) as usize).max(1);
+        let mut next = queue.take(false);
+        while let Some(item) = next {
+            callback.run(item, &self.factory);
+            next = queue.take(true);
         }
     }
 
