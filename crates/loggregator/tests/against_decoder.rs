@@ -174,6 +174,17 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Gives cargo-fuzz something to start from; see `fuzz/README.md`.
+#[test]
+#[ignore = "writes files"]
+fn write_fuzz_corpus() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/message");
+    std::fs::create_dir_all(corpus).unwrap();
+    for (number, seed) in seeds().iter().enumerate() {
+        std::fs::write(format!("{corpus}/seed-{number:03}"), seed).unwrap();
+    }
+}
+
 /// Xorshift: small, and the same everywhere.
 struct Random(u64);
 
