@@ -7,11 +7,10 @@
 //! - callbacks take at least half of its time, so that help is worth waking somebody, and
 //! - an item costs more than its hand-over.
 //!
-//! Then it hands out, until items have become cheap or until the workers have run out of work
-//! before each of several items in a row.
+//! Then it hands out, until items have become cheap, or so few that it could do them alone.
 //!
 //! Looking at the clock costs half as much as a cheap item, so not every item is timed: the cheaper
-//! the items, the more of them pass between two looks.
+//! they are, the more of them pass between two looks.
 
 use std::time::{Duration, Instant};
 
@@ -19,22 +18,23 @@ use crate::queue::Pushed;
 
 /// Mean cost of an item from which handing it over can gain something.
 const DEAR: Duration = Duration::from_nanos(500);
-/// Cost below which handing over is given up; well below `DEAR`, so that the mode is stable.
+/// Cost below which handing over is given up. Well below `DEAR`, so that neither mode is left for
+/// a small change.
 const CHEAP: Duration = Duration::from_nanos(350);
-/// An account is closed when it spans this much time.
+/// From one half of the writer's time it hands out; below one in so many it stops.
+const LITTLE: u32 = 3;
+/// A verdict is given when at least this much time has passed since the last one ...
 const SPAN: Duration = Duration::from_micros(100);
-/// This many equal verdicts in a row change the mode. One is not enough: a thread switch within a
-/// timed item looks like an expensive one.
+/// ... and so many in a row change the mode. One is not enough: a thread switch within a timed item
+/// looks like an expensive one, and between two items like a pause.
 const VERDICTS: u32 = 2;
 /// Time between two looks at the clock, roughly, and the most items between them.
 const LOOK: Duration = Duration::from_micros(20);
-const MAX_STRIDE: u32 = 64;
+const MAX_STRIDE: u32 = 256;
 /// While handing out, one item in so many is timed; one that the writer does anyway, because the
 /// queue is full, counts as several.
 const PROBE: u32 = 64;
 const OWN: u32 = 8;
-/// This many items in a row that found all others finished show that no help is needed.
-const CALM: u32 = 8;
 
 /// One writing thread's view of its items.
 pub(crate) enum Policy {
@@ -44,17 +44,18 @@ pub(crate) enum Policy {
     HandingOut(Watch),
 }
 
-/// What the writer's items cost it, over some span of time.
+/// What the writer's items cost it.
 pub(crate) struct Account {
     /// Items until the next look at the clock.
     countdown: u32,
     /// Items between two looks.
     stride: u32,
+    /// Time of the last verdict; since then so many items, which have cost so much, as far as the
+    /// timed ones tell.
     since: Instant,
     items: u32,
-    /// What the items cost, as far as the timed ones tell.
     busy: Duration,
-    /// Accounts in a row that spoke for handing out.
+    /// Verdicts in a row for handing out.
     row: u32,
 }
 
@@ -62,10 +63,13 @@ pub(crate) struct Account {
 pub(crate) struct Watch {
     /// Items until the next one is timed.
     countdown: u32,
-    /// Timed items in a row that were cheap.
-    cheap: u32,
-    /// Items in a row that found nothing else in the stage.
-    calm: u32,
+    /// What an item costs, a moving mean of the timed ones.
+    cost: Duration,
+    /// Time of the last verdict, and the items since then.
+    since: Instant,
+    items: u32,
+    /// Verdicts in a row against handing out.
+    row: u32,
     /// Items that the writer does itself when the queue is full before it looks again: each look
     /// takes the queue out of the workers' cache.
     pause: u32,
@@ -92,22 +96,32 @@ impl Policy {
     /// Does the work here, and now and then looks what it costs.
     #[inline]
     pub(crate) fn run(&mut self, work: impl FnOnce()) {
-        let countdown = match self {
+        let timed = match self {
             Policy::Here(account) => {
                 account.countdown -= 1;
-                account.countdown
+                account.countdown == 0
+            }
+            Policy::HandingOut(watch) => watch.is_timed(),
+        };
+        if timed { self.run_timed(work) } else { work() }
+    }
+
+    #[cold]
+    fn run_timed(&mut self, work: impl FnOnce()) {
+        let start = Instant::now();
+        work();
+        let end = Instant::now();
+        match self {
+            Policy::Here(account) => {
+                if let Some(cost) = account.hand_out(start, end) {
+                    *self = Policy::HandingOut(Watch::new(cost, end));
+                }
             }
             Policy::HandingOut(watch) => {
-                let countdown = watch.countdown;
-                watch.countdown = countdown.saturating_sub(OWN);
-                watch.paused = watch.paused.saturating_sub(1);
-                countdown
+                if watch.is_cheap(end - start) {
+                    *self = Policy::Here(Account::new(end));
+                }
             }
-        };
-        if countdown > 0 {
-            work();
-        } else {
-            self.run_timed(work);
         }
     }
 
@@ -116,17 +130,16 @@ impl Policy {
         let Policy::HandingOut(watch) = self else {
             return;
         };
-        watch.countdown = watch.countdown.saturating_sub(1);
         if std::mem::take(&mut watch.was_full) {
             watch.adapt_pause(pushed.waiting, capacity);
         }
-        watch.calm = if pushed.unfinished == 0 {
-            watch.calm + 1
-        } else {
-            0
-        };
-        if watch.calm == CALM {
-            *self = Policy::new();
+        watch.items += 1;
+        watch.countdown = watch.countdown.saturating_sub(1);
+        if pushed.unfinished == 0 || watch.items % PROBE == 0 {
+            let now = Instant::now();
+            if watch.is_calm(now) {
+                *self = Policy::Here(Account::new(now));
+            }
         }
     }
 
@@ -137,76 +150,93 @@ impl Policy {
             watch.was_full = true;
         }
     }
-
-    #[cold]
-    fn run_timed(&mut self, work: impl FnOnce()) {
-        let start = Instant::now();
-        work();
-        let end = Instant::now();
-        match self {
-            Policy::Here(account) => {
-                if account.says_hand_out(start, end) {
-                    *self = Policy::HandingOut(Watch::new());
-                }
-            }
-            Policy::HandingOut(watch) => {
-                watch.countdown = PROBE;
-                watch.cheap = if end - start < CHEAP {
-                    watch.cheap + 1
-                } else {
-                    0
-                };
-                if watch.cheap == VERDICTS {
-                    *self = Policy::Here(Account::new(end));
-                }
-            }
-        }
-    }
 }
 
 impl Account {
-    fn new(since: Instant) -> Account {
+    fn new(now: Instant) -> Account {
         Account {
             countdown: 1,
             stride: 1,
-            since,
+            since: now,
             items: 0,
             busy: Duration::ZERO,
             row: 0,
         }
     }
 
-    /// Enters the last `stride` items, of which the last took from `start` to `end`.
-    fn says_hand_out(&mut self, start: Instant, end: Instant) -> bool {
+    /// Enters the last `stride` items, of which the last took from `start` to `end`. Says what an
+    /// item costs if they are to be handed out from now on.
+    fn hand_out(&mut self, start: Instant, end: Instant) -> Option<Duration> {
         self.items += self.stride;
         self.busy += (end - start) * self.stride;
         let span = end - self.since;
         self.stride = stride(span / self.items);
         self.countdown = self.stride;
-        if span >= SPAN {
-            let busy = self.busy.min(span);
-            let worth_it = busy >= span / 2 && busy / self.items >= DEAR;
-            self.row = if worth_it { self.row + 1 } else { 0 };
-            (self.since, self.items, self.busy) = (end, 0, Duration::ZERO);
+        if span < SPAN {
+            return None;
         }
-        self.row == VERDICTS
+        let busy = self.busy.min(span);
+        let cost = busy / self.items;
+        self.row = if busy >= span / 2 && cost >= DEAR {
+            self.row + 1
+        } else {
+            0
+        };
+        (self.since, self.items, self.busy) = (end, 0, Duration::ZERO);
+        (self.row == VERDICTS).then_some(cost)
     }
 }
 
 impl Watch {
-    fn new() -> Watch {
+    fn new(cost: Duration, now: Instant) -> Watch {
         Watch {
             countdown: PROBE,
-            cheap: 0,
-            calm: 0,
+            cost,
+            since: now,
+            items: 0,
+            row: 0,
             pause: 1,
             paused: 0,
             was_full: false,
         }
     }
 
-    /// After a pause so many items were still waiting. It is right when the workers have just come
-    /// to the second half of the queue.
+    /// Counts an item that the writer does itself.
+    fn is_timed(&mut self) -> bool {
+        self.items += 1;
+        self.paused = self.paused.saturating_sub(1);
+        let timed = self.countdown == 0;
+        self.countdown = if timed {
+            PROBE
+        } else {
+            self.countdown.saturating_sub(OWN)
+        };
+        timed
+    }
+
+    /// Enters what an item has cost. A single long one counts only so much.
+    fn is_cheap(&mut self, cost: Duration) -> bool {
+        self.cost = (self.cost * 3 + cost.min(self.cost * 8)) / 4;
+        self.cost < CHEAP
+    }
+
+    /// Whether the writer could well do alone what comes.
+    fn is_calm(&mut self, now: Instant) -> bool {
+        let span = now - self.since;
+        if span < SPAN {
+            return false;
+        }
+        self.row = if self.cost * self.items < span / LITTLE {
+            self.row + 1
+        } else {
+            0
+        };
+        (self.since, self.items) = (now, 0);
+        self.row == VERDICTS
+    }
+
+    /// After a pause so many items were still waiting. The pause is right if the workers have just
+    /// come to the second half of the queue.
     fn adapt_pause(&mut self, waiting: usize, capacity: usize) {
         if waiting == 0 {
             self.pause = (self.pause / 2).max(1);

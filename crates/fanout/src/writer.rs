@@ -16,6 +16,9 @@ use crate::queue::{PushError, Queue};
 
 /// Slots of the buffer for each worker, unless told otherwise.
 const SLOTS_PER_WORKER: usize = 2;
+/// The same with lanes. The writer waits when one lane is full, whatever room the others have; so
+/// each needs enough for a run of items that happen to fall into it.
+const SLOTS_PER_LANE: usize = 32;
 
 /// Several workers that run a callback concurrently, behind a bounded buffer.
 ///
@@ -61,7 +64,8 @@ pub struct FanoutWriter<T> {
 struct Stage<T> {
     factory: Factory<T>,
     workers: usize,
-    capacity: usize,
+    /// Of all queues together, if it was set.
+    capacity: Option<usize>,
     key: Option<Key<T>>,
     /// One for all workers, or a lane for each.
     queues: Box<[CachePadded<Queue<T>>]>,
@@ -127,7 +131,7 @@ impl<T: Send + 'static> FanoutWriter<T> {
         let mut stage = Stage {
             factory: Factory::new(move |worker| Box::new(factory(worker))),
             workers,
-            capacity: workers.saturating_mul(SLOTS_PER_WORKER),
+            capacity: None,
             key: None,
             queues: Box::default(),
             state: AtomicU8::new(NEW),
@@ -141,16 +145,19 @@ impl<T: Send + 'static> FanoutWriter<T> {
         })
     }
 
-    /// Room for so many waiting items instead of two for each worker; at least 1.
+    /// Room for so many waiting items, at least 1. Lanes share it evenly, rounded down, but each has
+    /// room for at least one.
     ///
-    /// Lanes share it evenly, rounded down, but each has room for at least one.
+    /// Without this there is room for 2 items for each worker, and with lanes for 32 in each: a
+    /// writer waits for room in one lane even if others are empty, so they need some for keys that
+    /// come in a row.
     ///
     /// # Panics
     ///
     /// If the stage has been started or written to.
     #[must_use]
     pub fn with_buffer_size(self, items: usize) -> FanoutWriter<T> {
-        self.configure(|stage| stage.capacity = items.max(1))
+        self.configure(|stage| stage.capacity = Some(items))
     }
 
     /// Keeps the order of items that have the same key.
@@ -487,8 +494,12 @@ impl<T> Stage<T> {
     }
 
     fn make_queues(&mut self) {
-        let lanes = if self.key.is_some() { self.workers } else { 1 };
-        let capacity = (self.capacity / lanes).max(1);
+        let (lanes, slots) = match self.key {
+            Some(_) => (self.workers, SLOTS_PER_LANE),
+            None => (1, SLOTS_PER_WORKER),
+        };
+        let capacity = self.capacity.unwrap_or(self.workers.saturating_mul(slots));
+        let capacity = (capacity / lanes).max(1);
         self.queues = (0..lanes)
             .map(|_| CachePadded::new(Queue::new(capacity)))
             .collect();
