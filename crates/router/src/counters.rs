@@ -1,0 +1,162 @@
+//! What the pipeline counts, always in envelopes.
+//!
+//! The hot path touches only counters of its own: the ingress ring's, and one set per subscription.
+//! Totals over all subscriptions are summed when somebody asks, from the live ones and from what
+//! the ended ones left behind, so that they never run backwards.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use crate::subscription::Shared;
+
+/// The pipeline's totals at one moment.
+///
+/// Once the pipeline is at rest, `ingress == published + dropped_ingress` and
+/// `matched == egress + dropped_egress`; while it runs, the left sides lead by what is queued.
+///
+/// # Examples
+///
+/// ```
+/// let (router, _repeater) = router::Router::new(Default::default())?;
+/// assert_eq!(router.counters(), router::Counters::default());
+/// # Ok::<(), router::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Envelopes accepted from producers.
+    pub ingress: u64,
+    /// Envelopes that went through the tree, whether or not anybody matched.
+    pub published: u64,
+    /// Envelopes overwritten in the ingress ring.
+    pub dropped_ingress: u64,
+    /// Deliveries: each envelope once for each subscription that it matched.
+    pub matched: u64,
+    /// Deliveries taken by subscribers.
+    pub egress: u64,
+    /// Deliveries overwritten in subscriber rings, or left in them when their stream ended.
+    pub dropped_egress: u64,
+    /// Live subscriptions.
+    pub subscriptions: u64,
+    /// Envelopes queued in the ingress ring.
+    pub ingress_queued: u64,
+    /// Bytes queued in the ingress ring.
+    pub ingress_queued_bytes: u64,
+    /// Panics contained while publishing; always 0 unless something is badly wrong.
+    pub panics: u64,
+}
+
+/// One subscription's counters at one moment, for "which consumer is slow?".
+///
+/// # Examples
+///
+/// ```
+/// let (router, _repeater) = router::Router::new(Default::default())?;
+/// let subscription = router.subscribe(&Default::default(), "10.0.0.1:4711");
+/// let of_it = &router.subscriptions()[0];
+/// assert_eq!((&*of_it.info.peer, of_it.dropped), ("10.0.0.1:4711", 0));
+/// # Ok::<(), router::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SubscriptionCounters {
+    /// Who it is.
+    pub info: Arc<crate::SubscriptionInfo>,
+    /// Envelopes that matched.
+    pub matched: u64,
+    /// Envelopes that its stream took.
+    pub egress: u64,
+    /// Envelopes overwritten in its ring.
+    pub dropped: u64,
+    /// Envelopes queued in its ring.
+    pub queued: u64,
+    /// Bytes queued in its ring.
+    pub queued_bytes: u64,
+}
+
+/// Every live subscription by id, and the sums of those that have ended.
+#[derive(Default)]
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
+    next_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct Inner {
+    live: BTreeMap<u64, Arc<Shared>>,
+    ended: Sums,
+    closed: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    matched: u64,
+    egress: u64,
+    dropped: u64,
+}
+
+impl Registry {
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Relaxed)
+    }
+
+    /// Adds a subscription; on a registry that is closed already it is closed at once.
+    pub(crate) fn add(&self, shared: Arc<Shared>) {
+        let mut inner = self.lock();
+        if inner.closed {
+            shared.ring.close();
+        }
+        inner.live.insert(shared.info.id, shared);
+    }
+
+    /// Moves a subscription's figures to the sums of the ended ones.
+    pub(crate) fn remove(&self, id: u64) {
+        let mut inner = self.lock();
+        if let Some(shared) = inner.live.remove(&id) {
+            let (matched, egress) = shared.matched_and_egress();
+            inner.ended.matched += matched;
+            inner.ended.egress += egress;
+            // what nobody took was overwritten, or left in the ring when the stream ended
+            inner.ended.dropped += matched - egress;
+        }
+    }
+
+    /// Ends every stream once it has taken what its ring holds.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        for shared in inner.live.values() {
+            shared.ring.close();
+        }
+    }
+
+    pub(crate) fn sum_into(&self, counters: &mut Counters) {
+        let inner = self.lock();
+        counters.subscriptions = inner.live.len() as u64;
+        counters.matched = inner.ended.matched;
+        counters.egress = inner.ended.egress;
+        counters.dropped_egress = inner.ended.dropped;
+        for shared in inner.live.values() {
+            let of_it = shared.counters();
+            counters.matched += of_it.matched;
+            counters.egress += of_it.egress;
+            counters.dropped_egress += of_it.dropped;
+        }
+    }
+
+    pub(crate) fn each(&self) -> Vec<SubscriptionCounters> {
+        self.lock()
+            .live
+            .values()
+            .map(|shared| shared.counters())
+            .collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        // no user code runs under this lock, so a poisoned one is still in order
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

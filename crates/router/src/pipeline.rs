@@ -1,0 +1,226 @@
+//! The handle that ties the pipeline together: subscribe, count, stop.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use diode::{Weighted, weighted};
+use loggregator::{Key, Message, Run, v2};
+use pubsub::PubSub;
+
+use crate::{
+    Counters, EgressLimits, Error, Options, Repeater, Stopped, Subscription, SubscriptionCounters,
+    SubscriptionInfo, counters::Registry, describe, subscription::Shared,
+};
+
+/// A handle on the pipeline; clones are handles on the same one.
+///
+/// # Examples
+///
+/// See the [crate's documentation](crate).
+#[derive(Clone)]
+pub struct Router {
+    ingress: Ingress,
+    core: Arc<Core>,
+    egress: EgressLimits,
+}
+
+/// Where producers put their messages; clones write to the same ring.
+///
+/// # Examples
+///
+/// ```
+/// use loggregator::{Limits, Message};
+///
+/// let (router, _repeater) = router::Router::new(Default::default())?;
+/// let ingress = router.ingress().clone();
+/// ingress.send(Message::parse(b"\x0a\x00", Limits::default())?)?;
+/// assert_eq!(router.counters().ingress, 1);
+///
+/// router.stop();
+/// let given_back = ingress.send(Message::parse(b"\x0a\x00", Limits::default())?).unwrap_err();
+/// assert_eq!(given_back.0.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Ingress {
+    ring: weighted::Writer<Run>,
+    core: Arc<Core>,
+    /// No run is longer, so that an overrun loses no more than this beyond what it must.
+    longest_run: usize,
+}
+
+/// What every part of the pipeline shares.
+pub(crate) struct Core {
+    pub(crate) tree: PubSub<Key, Arc<Shared>>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) ingress: AtomicU64,
+    pub(crate) published: AtomicU64,
+    pub(crate) panics: AtomicU64,
+}
+
+impl Core {
+    pub(crate) fn count_published(&self, envelopes: usize) {
+        self.published.fetch_add(envelopes as u64, Relaxed);
+    }
+
+    pub(crate) fn count_panics(&self, panics: usize) {
+        if panics > 0 {
+            self.panics.fetch_add(panics as u64, Relaxed);
+        }
+    }
+}
+
+impl Router {
+    /// A new pipeline, and the repeater that somebody must drive: nothing is published until it
+    /// runs.
+    ///
+    /// # Errors
+    ///
+    /// A limit of 0, or a fan-out stage whose threads can't be started.
+    pub fn new(options: Options) -> Result<(Self, Repeater), Error> {
+        if options.egress.batch_envelopes == 0 || options.egress.batch_bytes == 0 {
+            return Err(Error::NoRoom { ring: "subscriber" });
+        }
+        // subscribing can't fail later: the same limits are tried here
+        Weighted::<Run>::new(options.egress.ring)
+            .map_err(|_| Error::NoRoom { ring: "subscriber" })?;
+        let (writer, reader) = Weighted::new(options.ingress)
+            .map_err(|_| Error::NoRoom { ring: "ingress" })?
+            .split();
+
+        let core = Arc::new(Core {
+            tree: PubSub::new(),
+            registry: Arc::default(),
+            ingress: AtomicU64::new(0),
+            published: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+        });
+        let repeater = Repeater::new(reader, core.clone(), options.fanout)?;
+        let ingress = Ingress {
+            ring: writer,
+            core: core.clone(),
+            longest_run: options.egress.batch_envelopes.min(options.ingress.weight),
+        };
+        Ok((
+            Self {
+                ingress,
+                core,
+                egress: options.egress,
+            },
+            repeater,
+        ))
+    }
+
+    /// Where producers put their messages.
+    pub fn ingress(&self) -> &Ingress {
+        &self.ingress
+    }
+
+    /// Subscribes with the selectors, shard id and deterministic name of a request. `peer` says
+    /// who it is for, in counters and reports.
+    ///
+    /// Any request is legal; one without usable selectors gets a stream that stays silent. On a
+    /// router that has stopped the stream ends at once.
+    pub fn subscribe(
+        &self,
+        request: &v2::EgressBatchRequest,
+        peer: impl Into<String>,
+    ) -> Subscription {
+        let info = SubscriptionInfo {
+            id: self.core.registry.next_id(),
+            peer: peer.into(),
+            shard_id: request.shard_id.clone(),
+            deterministic_name: request.deterministic_name.clone(),
+            selectors: describe::selectors(&request.selectors),
+        };
+        let (ring, reader) = Weighted::new(self.egress.ring)
+            .expect("the limits were accepted when the router was made")
+            .split();
+        let shared = Arc::new(Shared::new(info, ring));
+        let interest = loggregator::selectors_to_interest(request);
+        let in_tree = self.core.tree.subscribe(shared.clone(), interest);
+        Subscription::new(
+            in_tree,
+            reader,
+            self.egress,
+            shared,
+            self.core.registry.clone(),
+        )
+    }
+
+    /// The totals now.
+    pub fn counters(&self) -> Counters {
+        let mut counters = Counters::default();
+        // what leads is read last, so that no sum exceeds what it is part of
+        self.core.registry.sum_into(&mut counters);
+        counters.published = self.core.published.load(Relaxed);
+        counters.dropped_ingress = self.ingress.ring.missed();
+        counters.ingress_queued = self.ingress.ring.queued_weight() as u64;
+        counters.ingress_queued_bytes = self.ingress.ring.queued_bytes() as u64;
+        counters.panics = self.core.panics.load(Relaxed);
+        counters.ingress = self.core.ingress.load(Relaxed);
+        counters
+    }
+
+    /// Every live subscription's counters, oldest first.
+    pub fn subscriptions(&self) -> Vec<SubscriptionCounters> {
+        self.core.registry.each()
+    }
+
+    /// Accepts nothing more. The repeater then publishes what was accepted and returns; after
+    /// that every subscription ends once it has taken what its ring holds. Calling it again, or
+    /// before the repeater runs, does no harm.
+    pub fn stop(&self) {
+        self.ingress.ring.close();
+    }
+}
+
+impl Ingress {
+    /// Puts a message on the ingress ring: never waits. When the ring is full the oldest
+    /// envelopes are overwritten and counted as dropped.
+    ///
+    /// # Errors
+    ///
+    /// The router has stopped; the error gives the message back.
+    pub fn send(&self, message: Message) -> Result<(), Stopped> {
+        if message.is_empty() {
+            return if self.ring.is_closed() {
+                Err(Stopped(message))
+            } else {
+                Ok(())
+            };
+        }
+        let (first, rest) = message.whole().split_at(self.longest_run);
+        // counted first, so that `ingress` never lags what became of it
+        let envelopes = message.len() as u64;
+        self.core.ingress.fetch_add(envelopes, Relaxed);
+        if self.ring.try_set(first).is_err() {
+            self.core.ingress.fetch_sub(envelopes, Relaxed);
+            return Err(Stopped(message));
+        }
+        if !rest.is_empty() {
+            // if the stop comes between the two, the rest counts as dropped
+            self.ring.set_all(rest.chunks(self.longest_run, usize::MAX));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router")
+            .field("counters", &self.counters())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Ingress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ingress").finish_non_exhaustive()
+    }
+}
