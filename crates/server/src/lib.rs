@@ -1,2 +1,24 @@
-//! To come.
+//! The router as a process: gRPC over mutual TLS in front of the [`router`] pipeline.
+//!
+//! The binary `router` is [`Server`] with the settings of the environment; everything it is made
+//! of is here, so that tests and other binaries can run it in process.
 #![forbid(unsafe_code)]
+
+mod agent;
+mod codec;
+mod connection;
+mod debug;
+mod drops;
+mod error;
+pub mod logging;
+mod metrics;
+mod profile;
+mod refusals;
+pub mod report;
+mod server;
+mod service;
+mod tls;
+
+pub use error::Error;
+pub use server::Server;
+pub use service::MAX_REQUEST_BYTES;

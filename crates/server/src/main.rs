@@ -1,3 +1,75 @@
-//! To come.
+//! The router's process: read the settings, serve, and drain when told to end.
 #![forbid(unsafe_code)]
-fn main() {}
+
+use std::process::ExitCode;
+
+use server::{Server, logging, report};
+use tokio::signal::unix::{SignalKind, signal};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What a shell reports for a process that a signal ended.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let settings = match config::Settings::from_env() {
+        Ok(settings) => settings,
+        Err(error) => {
+            for problem in error.problems() {
+                eprintln!(
+                    "{} {problem}",
+                    logging::timestamp(config::Timestamps::Local)
+                );
+            }
+            return ExitCode::FAILURE;
+        }
+    };
+    eprint!("{}", report::table());
+    logging::init(settings.log.timestamps);
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
+
+    let server = match Server::start(&settings) {
+        Ok(server) => server,
+        Err(error) => {
+            tracing::error!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    tracing::info!("grpc bound to: {}", server.grpc_address());
+    tracing::info!("pprof bound to: {}", server.debug_address());
+    serve_until_told(server)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn serve_until_told(server: Server) -> ExitCode {
+    let (mut terminate, mut interrupt) = match (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) {
+        (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!("can't listen for signals: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("told to end (SIGTERM): draining"),
+        _ = interrupt.recv() => tracing::info!("told to end (SIGINT): draining"),
+    }
+    let drained = tokio::task::spawn_blocking(|| server.drain());
+    tokio::select! {
+        ended = drained => {
+            match ended {
+                Ok(true) => tracing::info!("drained"),
+                _ => tracing::warn!("the drain deadline has passed: connections were cut"),
+            }
+            ExitCode::SUCCESS
+        }
+        _ = terminate.recv() => std::process::exit(INTERRUPTED.into()),
+        _ = interrupt.recv() => std::process::exit(INTERRUPTED.into()),
+    }
+}

@@ -1,0 +1,153 @@
+//! gRPC codecs that leave envelopes as they are.
+//!
+//! A received message is checked and copied straight out of the transport's buffer; a batch for a
+//! subscriber is laid into the transport's buffer as stored. Only small requests are decoded into
+//! structs.
+
+use std::marker::PhantomData;
+
+use bytes::{Buf, BufMut};
+use loggregator::{Limits, Message, Run};
+use router::Batch;
+use tonic::{
+    Status,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+};
+
+/// A codec put together from a decoder and an encoder.
+pub(crate) struct With<D, E>(PhantomData<(D, E)>);
+
+impl<D, E> Default for With<D, E> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<D, E> Codec for With<D, E>
+where
+    D: Decoder<Error = Status> + Default + Send + 'static,
+    E: Encoder<Error = Status> + Default + Send + 'static,
+    D::Item: Send + 'static,
+    E::Item: Send + 'static,
+{
+    type Encode = E::Item;
+    type Decode = D::Item;
+    type Encoder = E;
+    type Decoder = D;
+
+    fn encoder(&mut self) -> E {
+        E::default()
+    }
+
+    fn decoder(&mut self) -> D {
+        D::default()
+    }
+}
+
+/// Takes an `EnvelopeBatch`.
+#[derive(Default)]
+pub(crate) struct BatchIn;
+
+impl Decoder for BatchIn {
+    type Item = Message;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Message>, Status> {
+        take(buffer, "envelope batch", Message::parse)
+    }
+}
+
+/// Takes a single `Envelope`.
+#[derive(Default)]
+pub(crate) struct EnvelopeIn;
+
+impl Decoder for EnvelopeIn {
+    type Item = Message;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Message>, Status> {
+        take(buffer, "envelope", Message::parse_envelope)
+    }
+}
+
+fn take(
+    buffer: &mut DecodeBuf<'_>,
+    what: &str,
+    parse: impl FnOnce(&[u8], Limits) -> Result<Message, loggregator::Error>,
+) -> Result<Option<Message>, Status> {
+    let length = buffer.remaining();
+    // the transport's buffer is contiguous, so the chunk is the whole message
+    debug_assert_eq!(buffer.chunk().len(), length);
+    // the size was checked before the message was gathered
+    let parsed = parse(buffer.chunk(), Limits { bytes: usize::MAX });
+    buffer.advance(length);
+    // an empty message is a message, too: `None` would ask for more data
+    parsed
+        .map(Some)
+        .map_err(|error| Status::internal(format!("malformed {what}: {error}")))
+}
+
+/// Takes a small message as a struct.
+pub(crate) struct Prost<T>(PhantomData<T>);
+
+impl<T> Default for Prost<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: prost::Message + Default> Decoder for Prost<T> {
+    type Item = T;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<T>, Status> {
+        T::decode(buffer)
+            .map(Some)
+            .map_err(|error| Status::internal(format!("malformed request: {error}")))
+    }
+}
+
+/// Writes an empty message.
+#[derive(Default)]
+pub(crate) struct EmptyOut;
+
+impl Encoder for EmptyOut {
+    type Item = ();
+    type Error = Status;
+
+    fn encode(&mut self, (): (), _: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+/// Writes a batch as an `EnvelopeBatch`.
+#[derive(Default)]
+pub(crate) struct BatchOut;
+
+impl Encoder for BatchOut {
+    type Item = Batch;
+    type Error = Status;
+
+    fn encode(&mut self, batch: Batch, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        // one contiguous piece: many small ones would each become a TLS record
+        buffer.reserve(batch.byte_len());
+        batch.append_to(buffer);
+        Ok(())
+    }
+}
+
+/// Writes the first envelope of a run as an `Envelope`.
+#[derive(Default)]
+pub(crate) struct EnvelopeOut;
+
+impl Encoder for EnvelopeOut {
+    type Item = Run;
+    type Error = Status;
+
+    fn encode(&mut self, run: Run, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let envelope = run.facts(0).bytes();
+        buffer.reserve(envelope.len());
+        buffer.put_slice(envelope);
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! One client's connection: TCP, then TLS, then HTTP/2, until either side has had enough.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{SocketAddr, TcpStream as StdTcpStream},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use http::Request;
+use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{io::BufReader, net::TcpStream, time};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{refusals::Refusals, service::Services};
+
+/// Under TLS, which otherwise reads 4 KiB at a time: a full record and its header in one go.
+const READ_BUFFER: usize = 32 * 1024;
+
+/// Per stream. A small window is what holds a flood back while subscribers catch up: with large
+/// ones a producer at full speed overruns the rings before their readers have run.
+const STREAM_WINDOW: u32 = 64 * 1024;
+
+/// Per connection, for many streams at once.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// Stale data that a slow subscriber's stream may hold behind its ring.
+const SEND_BUFFER: usize = 128 * 1024;
+
+/// Finds subscribers that vanished without a word; clients answer by themselves.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What is the same for all connections.
+pub(crate) struct Shared {
+    pub(crate) tls: TlsAcceptor,
+    pub(crate) services: Services,
+    pub(crate) handshake_timeout: Duration,
+    pub(crate) max_age: Option<config::ConnectionAge>,
+    pub(crate) refusals: Arc<Refusals>,
+}
+
+/// Serves one accepted socket to its end.
+pub(crate) async fn serve(socket: StdTcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+    let drain = shared.services.drain.clone();
+    let opened = tokio::select! {
+        opened = time::timeout(shared.handshake_timeout, handshake(socket, &shared.tls)) => opened,
+        // a peer that has not finished its handshake has nothing to lose
+        () = drain.cancelled() => return,
+    };
+    let tls = match opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        Ok(tls) => tls,
+        Err(error) => return shared.refusals.note(peer, &error),
+    };
+
+    let name: Arc<str> = peer.to_string().into();
+    let services = shared.services.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let answer = services.clone().call(name.clone(), request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut connection = pin!(
+        http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(None)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .serve_connection(TokioIo::new(tls), service)
+    );
+
+    let old = async {
+        match shared.max_age {
+            Some(max) => time::sleep(max.age).await,
+            None => std::future::pending().await,
+        }
+    };
+    // how a connection ends is the peer's business: nothing to log
+    tokio::select! {
+        _ = &mut connection => {}
+        () = drain.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+        () = old => {
+            connection.as_mut().graceful_shutdown();
+            let grace = shared.max_age.map_or(Duration::ZERO, |max| max.grace);
+            let _ = time::timeout(grace, connection).await;
+        }
+    }
+}
+
+type Tls = tokio_rustls::server::TlsStream<BufReader<TcpStream>>;
+
+async fn handshake(socket: StdTcpStream, tls: &TlsAcceptor) -> io::Result<Tls> {
+    let socket = TcpStream::from_std(socket)?;
+    // with it off, small frames wait for the peer's delayed acknowledgements
+    socket.set_nodelay(true)?;
+    let tls = tls
+        .accept(BufReader::with_capacity(READ_BUFFER, socket))
+        .await?;
+    match tls.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Ok(tls),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the client did not ask for h2 (ALPN)",
+        )),
+    }
+}
