@@ -6,6 +6,7 @@
 
 mod arguments;
 mod commands;
+mod load;
 mod show;
 mod stop;
 
@@ -24,6 +25,7 @@ use commands::Command;
 ///   lgr tail                       show every envelope, until ctrl-c
 ///   echo hello | lgr emit          (in another terminal) send a line as a log envelope
 ///   lgr emit --kind all --rate 5   send five envelopes of all kinds a second, until ctrl-c
+///   lgr load --rate 10k            measure throughput, loss and latency
 #[derive(Debug, Parser)]
 #[command(name = "lgr", version, verbatim_doc_comment, max_term_width = 100)]
 struct Arguments {

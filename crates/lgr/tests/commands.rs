@@ -539,3 +539,258 @@ fn tail_follows_several_routers() {
     let (stdout, _) = tail.finish();
     assert_eq!(stdout.lines().count(), 3);
 }
+
+fn load(router: &FakeRouter, arguments: &[&str]) -> Command {
+    let mut command = connected(router, &["load", "--json", "--quiet", "--warm-up", "0"]);
+    command.args(arguments);
+    command
+}
+
+/// Every kind of subscriber gets exactly what it must, told apart by number.
+#[test]
+fn load_counts_exactly() {
+    let router = FakeRouter::start(Behaviour::default());
+    // The router delivers everything to everybody: what isn't selected is unexpected.
+    let arguments = [
+        "--producers",
+        "3",
+        "--connections",
+        "2",
+        "--sources",
+        "4",
+        "--batch",
+        "7",
+        "--count",
+        "5000",
+        "--kinds",
+        "log:3,counter,gauge",
+        "--subscribe",
+        "2*firehose",
+        "--subscribe",
+        "counter",
+        "--subscribe",
+        "source=1",
+        "--subscribe",
+        "firehose:stalled",
+        "--strict",
+    ];
+    let (code, stdout, stderr) = start(load(&router, &arguments)).wait();
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("--strict"), "{stderr}");
+    let report = summary(&stdout);
+    assert_eq!(
+        (&report["sent_total"], &report["lost"]),
+        (&json!(5000), &json!(0)),
+        "{report}"
+    );
+    // 1667, 1667 and 1666 envelopes, seven a message.
+    assert_eq!(report["messages_total"], 239 + 239 + 238);
+    assert_eq!(envelopes(&router).len(), 5000);
+
+    let groups = report["groups"].as_array().unwrap();
+    assert_eq!(groups[0]["expected"], 10_000);
+    for group in &groups[..3] {
+        assert_eq!(group["expected"], group["received"], "{group}");
+        assert_eq!(
+            (&group["duplicated"], &group["foreign"]),
+            (&json!(0), &json!(0)),
+            "{group}"
+        );
+    }
+    assert_eq!(
+        (&groups[0]["unexpected"], &groups[0]["out_of_order"]),
+        (&json!(0), &json!(0))
+    );
+    let counters = envelopes(&router)
+        .iter()
+        .filter(|envelope| matches!(envelope.message, Some(Message::Counter(_))))
+        .count() as u64;
+    assert_eq!(groups[1]["received"], counters);
+    assert_eq!(groups[1]["unexpected"], 5000 - counters);
+    assert_eq!(
+        (&groups[3]["received"], &groups[3]["lost"]),
+        (&json!(0), &json!(5000))
+    );
+    assert!(report["latency_us"]["p50"].as_f64().unwrap() > 0.0);
+    assert!(report["tool"]["cpu_us_per_envelope"].as_f64().is_some());
+}
+
+#[test]
+fn load_finds_loss_and_duplicates() {
+    let router = FakeRouter::start(Behaviour {
+        lose: Some(10),
+        duplicate: Some(25),
+        ..Behaviour::default()
+    });
+    let (stdout, _) = start(load(&router, &["--count", "1000", "--batch", "1"])).finish();
+    let report = summary(&stdout);
+    assert_eq!(
+        (&report["lost"], &report["duplicated"]),
+        (&json!(80), &json!(20)),
+        "{report}"
+    );
+    assert_eq!(report["groups"][0]["received"], 920);
+
+    let (code, ..) = start(load(&router, &["--count", "100", "--strict"])).wait();
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn load_shares_the_books_of_a_shard() {
+    let router = FakeRouter::start(Behaviour::default());
+    let arguments = ["--count", "1000", "--subscribe", "3*firehose:shard=a:named"];
+    let (stdout, _) = start(load(&router, &arguments)).finish();
+    let group = &summary(&stdout)["groups"][0];
+    // This router knows no shards: each member gets everything.
+    assert_eq!(
+        (&group["received"], &group["duplicated"]),
+        (&json!(1000), &json!(2000)),
+        "{group}"
+    );
+    let mut requests = router.requests();
+    requests.sort_by(|a, b| a.deterministic_name.cmp(&b.deterministic_name));
+    for (index, request) in requests.iter().enumerate() {
+        assert_eq!(request.shard_id, "a");
+        assert_eq!(request.deterministic_name, format!("member-{index}"));
+    }
+}
+
+#[test]
+fn load_keeps_a_rate_and_says_what_it_costs() {
+    let router = FakeRouter::start(Behaviour {
+        eof: true,
+        ..Behaviour::default()
+    });
+    let pid = std::process::id().to_string();
+    let arguments = [
+        "--rate",
+        "2k",
+        "--batch",
+        "10",
+        "--duration",
+        "1s",
+        "--pid",
+        &pid,
+        "--churn",
+        "50",
+    ];
+    let (stdout, _) = start(load(&router, &arguments)).finish();
+    let report = summary(&stdout);
+    // Pacing can be late, never early.
+    assert!(report["sent_total"].as_u64().unwrap() <= 2100, "{report}");
+    assert_eq!(report["lost"], 0, "{report}");
+    assert!(
+        report["router"]["cpu_us_per_envelope"].as_f64().is_some(),
+        "{report}"
+    );
+    assert!(
+        report["router"]["resident_kib"].as_u64().unwrap() > 0,
+        "{report}"
+    );
+    assert!(report["churned"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn load_as_a_table_with_progress() {
+    let router = FakeRouter::start(Behaviour::default());
+    let arguments = [
+        "load",
+        "--rate",
+        "1M",
+        "--batch",
+        "1",
+        "--warm-up",
+        "0",
+        "--duration",
+        "1500ms",
+    ];
+    let (stdout, stderr) = start(connected(&router, &arguments)).finish();
+    assert!(stdout.contains("the rate was not kept"), "{stdout}");
+    assert!(
+        stdout.contains(
+            "
+firehose "
+        ),
+        "{stdout}"
+    );
+    assert!(stderr.contains("lgr: measuring: sent "), "{stderr}");
+}
+
+#[test]
+fn load_ends_with_the_report_so_far() {
+    let router = FakeRouter::start(Behaviour::default());
+    let load = start(load(&router, &["--rate", "1k", "--duration", "1h"]));
+    wait_for("some envelopes", || router.ingress().len() > 1);
+    load.interrupt();
+    let (stdout, _) = load.finish();
+    let report = summary(&stdout);
+    assert_eq!(report["interrupted"], true);
+    assert_eq!(report["sent_total"], envelopes(&router).len());
+    assert_eq!(report["lost"], 0);
+}
+
+#[test]
+fn load_fails_with_peer_and_status() {
+    let mut router = FakeRouter::start(Behaviour {
+        end: Some((3, Status::unavailable("draining"))),
+        ..Behaviour::default()
+    });
+    let expected = format!("{} ended with UNAVAILABLE: draining", router.addr);
+    let (code, stdout, stderr) = start(load(&router, &["--rate", "1k"])).wait();
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains(&expected), "{stderr}");
+    assert!(
+        summary(&stdout)["sent_total"].as_u64().unwrap() > 0,
+        "a report nevertheless"
+    );
+
+    let refusing = FakeRouter::start(Behaviour {
+        refuse: Some(Status::permission_denied("not you")),
+        ..Behaviour::default()
+    });
+    let error = start(load(&refusing, &[])).fail();
+    assert!(error.contains("PERMISSION_DENIED: not you"), "{error}");
+
+    let silent = FakeRouter::start(Behaviour {
+        silent: true,
+        ..Behaviour::default()
+    });
+    let error = start(load(&silent, &["--count", "10", "--duration", "100ms"])).fail();
+    assert!(
+        error.contains(&format!("{}: no answer within", silent.addr)),
+        "{error}"
+    );
+
+    let error = start(load(&router, &["--pid", "4294967295"])).fail();
+    assert!(error.contains("--pid 4294967295"), "{error}");
+    let error = start(load(&router, &["--addr", "127.0.0.1:1"])).fail();
+    assert!(error.contains("one router at a time"), "{error}");
+    let garbage = Behaviour {
+        first: Some(vec![0xFF].into()),
+        ..Behaviour::default()
+    };
+    let odd = FakeRouter::start(garbage);
+    let error = start(load(&odd, &[])).fail();
+    assert!(
+        error.contains(&odd.addr) && error.contains("malformed"),
+        "{error}"
+    );
+
+    let mut foreign = lgr(&["load", "--addr", &router.addr, "--certs"]);
+    foreign.arg(CERTS.foreign());
+    let error = start(foreign).fail();
+    assert!(
+        error.contains(&router.addr) && error.contains("fatal alert"),
+        "{error}"
+    );
+    router.stop();
+    let addr = router.addr.clone();
+    wait_for("the port to be closed", || {
+        std::net::TcpStream::connect(&addr).is_err()
+    });
+    let error = start(load(&router, &[])).fail();
+    assert!(
+        error.contains(&addr) && error.contains("refused"),
+        "{error}"
+    );
+}

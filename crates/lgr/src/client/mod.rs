@@ -23,7 +23,7 @@
 //! # }
 //! ```
 
-pub(crate) mod codec;
+mod codec;
 mod connect;
 
 use std::future::Future;
@@ -68,6 +68,8 @@ pub fn every_kind(source_id: &str) -> Vec<v2::Selector> {
     })
     .to_vec()
 }
+
+const BATCH_SENDER: &str = "/loggregator.v2.Ingress/BatchSender";
 
 /// A connection to a router. Clones share the connection; all calls go over it side by side.
 ///
@@ -119,6 +121,30 @@ impl Client {
     /// Opens an `Ingress/Sender` stream, one envelope a message.
     pub fn sender(&self) -> Sender {
         self.push("Ingress/Sender", "/loggregator.v2.Ingress/Sender")
+    }
+
+    /// Sends a whole stream of messages over `Ingress/BatchSender`, through an encoder of the
+    /// caller's, and waits for the router's answer however long that takes. The stream is asked
+    /// for a message only when the connection has room for one.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with the router's status.
+    pub async fn batch_sender_from<S, E>(&self, messages: S, encoder: E) -> Result<Ending, Error>
+    where
+        S: Stream<Item = E::Item> + Send + 'static,
+        E: Encoder<Error = Status> + Clone + Send + 'static,
+        E::Item: Send + Sync + 'static,
+    {
+        let path = PathAndQuery::from_static(BATCH_SENDER);
+        match self
+            .clone()
+            .client_streaming(messages, path, RawResponse(encoder))
+            .await
+        {
+            Ok(_) => Ok(Ending::Response),
+            Err(status) if is_eof(&status) => Ok(Ending::Eof),
+            Err(status) => Err(self.peer.error("Ingress/BatchSender", status)),
+        }
     }
 
     /// Calls `Ingress/Send`.
@@ -192,8 +218,7 @@ impl Client {
         }
     }
 
-    /// A client-streaming call over any stream of messages; the load generator's way in.
-    pub(crate) async fn client_streaming<S, C>(
+    async fn client_streaming<S, C>(
         self,
         messages: S,
         path: PathAndQuery,
@@ -396,7 +421,7 @@ impl<M> Drop for Push<M> {
 }
 
 /// Whether a status is the reference's answer to a half-close.
-pub(crate) fn is_eof(status: &Status) -> bool {
+fn is_eof(status: &Status) -> bool {
     status.code() == Code::Unknown && status.message() == "EOF"
 }
 

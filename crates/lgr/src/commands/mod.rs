@@ -2,6 +2,7 @@
 
 mod certs;
 mod emit;
+mod load;
 mod tail;
 
 use std::io::{self, Write};
@@ -15,6 +16,7 @@ pub(crate) enum Command {
     Certs(certs::Arguments),
     Emit(emit::Arguments),
     Tail(tail::Arguments),
+    Load(load::Arguments),
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Error> {
@@ -22,6 +24,7 @@ pub(crate) fn run(command: Command) -> Result<(), Error> {
         Command::Certs(arguments) => certs::run(&arguments),
         Command::Emit(arguments) => on_runtime(async |stop| emit::run(arguments, stop).await),
         Command::Tail(arguments) => on_runtime(async |stop| tail::run(arguments, stop).await),
+        Command::Load(arguments) => on_runtime(async |stop| load::run(arguments, stop).await),
     }
 }
 
@@ -35,9 +38,9 @@ fn on_runtime(run: impl AsyncFnOnce(Stop) -> Result<(), Error>) -> Result<(), Er
     runtime.block_on(async { run(Stop::listen().map_err(failed)?).await })
 }
 
-/// Prints a line of JSON on standard output.
-fn print(value: &serde_json::Value) -> Result<(), Error> {
-    writeln!(io::stdout().lock(), "{value}").map_err(|source| Error::Standard {
+/// Prints a result on standard output.
+fn print(result: &impl std::fmt::Display) -> Result<(), Error> {
+    writeln!(io::stdout().lock(), "{result}").map_err(|source| Error::Standard {
         stream: "output",
         source,
     })

@@ -1,0 +1,429 @@
+//! What a load run is to do: the arguments, checked and worked out.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use loggregator::v2::{self, selector::Message as Selected};
+
+use super::template::{COUNTER, GAUGE, Kind, source_id};
+use lgr::client::every_kind;
+
+/// Which kinds of envelopes, and how many of each in proportion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mix(pub(crate) Vec<(Kind, u32)>);
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut mix = Vec::new();
+        for part in text.split(',') {
+            let (name, weight) = part.split_once(':').unwrap_or((part, "1"));
+            let kinds: Vec<Kind> = Kind::ALL
+                .into_iter()
+                .filter(|kind| name == "all" || kind.name() == name)
+                .collect();
+            if kinds.is_empty() {
+                return Err(format!(
+                    "kind `{name}` is none of log, counter, gauge, timer, event, all"
+                ));
+            }
+            let weight = match weight.parse() {
+                Ok(weight @ 1..=1_000_000) => weight,
+                _ => {
+                    return Err(format!(
+                        "weight `{weight}` is not a number from 1 to 1000000"
+                    ));
+                }
+            };
+            mix.extend(kinds.into_iter().map(|kind| (kind, weight)));
+        }
+        for (position, (kind, _)) in mix.iter().enumerate() {
+            if mix[..position].iter().any(|(other, _)| other == kind) {
+                return Err(format!("kind `{}` is there twice", kind.name()));
+            }
+        }
+        Ok(Self(mix))
+    }
+}
+
+/// A group of subscribers that are alike: `[COUNT*]WHAT[:OPTION...]`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Group {
+    /// As the user wrote it.
+    pub(crate) text: String,
+    pub(crate) count: u32,
+    pub(crate) what: What,
+    pub(crate) shard: Option<String>,
+    pub(crate) named: bool,
+    pub(crate) reading: Reading,
+    /// Selectors per subscriber that match nothing.
+    pub(crate) idle_selectors: u32,
+}
+
+/// What a group's subscribers select.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Firehose,
+    Kind(Kind),
+    /// Counters of a name.
+    Counter(String),
+    /// Gauges of exactly these metrics.
+    Gauge(Vec<String>),
+    /// All of one source; `None`: each subscriber has another.
+    Source(Option<u32>),
+}
+
+/// How fast a group's subscribers read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Reading {
+    AtOnce,
+    /// With a pause after each message.
+    Slowly(Duration),
+    Never,
+}
+
+impl FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (count, rest) = match text.split_once('*') {
+            Some((count, rest)) => match count.parse() {
+                Ok(count @ 0..=100_000) => (count, rest),
+                _ => return Err(format!("count `{count}` is not a number up to 100000")),
+            },
+            None => (1, text),
+        };
+        let mut parts = rest.split(':');
+        let what = parts.next().unwrap_or_default();
+        let mut group = Self {
+            text: text.to_owned(),
+            count,
+            what: what.parse()?,
+            shard: None,
+            named: false,
+            reading: Reading::AtOnce,
+            idle_selectors: 0,
+        };
+        for option in parts {
+            match option.split_once('=') {
+                Some(("shard", id)) if !id.is_empty() => group.shard = Some(id.to_owned()),
+                Some(("slow", pause)) => {
+                    group.reading = Reading::Slowly(crate::arguments::duration(pause)?);
+                }
+                Some(("idle", selectors)) => match selectors.parse() {
+                    Ok(selectors @ 0..=100_000) => group.idle_selectors = selectors,
+                    _ => return Err(format!("idle `{selectors}` is not a number up to 100000")),
+                },
+                None if option == "named" => group.named = true,
+                None if option == "stalled" => group.reading = Reading::Never,
+                _ => {
+                    return Err(format!(
+                        "option `{option}` is none of shard=ID, named, slow=TIME, stalled, idle=N"
+                    ));
+                }
+            }
+        }
+        if group.named && group.shard.is_none() {
+            return Err("named members are members of a shard: add shard=ID".to_owned());
+        }
+        Ok(group)
+    }
+}
+
+impl FromStr for What {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        let what = match (name, value) {
+            ("firehose", None) => Self::Firehose,
+            ("log", None) => Self::Kind(Kind::Log),
+            ("counter", None) => Self::Kind(Kind::Counter),
+            ("gauge", None) => Self::Kind(Kind::Gauge),
+            ("timer", None) => Self::Kind(Kind::Timer),
+            ("event", None) => Self::Kind(Kind::Event),
+            ("counter", Some(name)) => Self::Counter(name.to_owned()),
+            ("gauge", Some(names)) => Self::Gauge(names.split('+').map(str::to_owned).collect()),
+            ("source", None) => Self::Source(None),
+            ("source", Some(index)) => match index.parse() {
+                Ok(index) => Self::Source(Some(index)),
+                Err(_) => return Err(format!("source `{index}` is not the index of a source")),
+            },
+            _ => {
+                return Err(format!(
+                    "`{text}` is none of firehose, log, counter[=NAME], gauge[=NAME+NAME...], \
+                     timer, event, source[=INDEX]"
+                ));
+            }
+        };
+        Ok(what)
+    }
+}
+
+/// Which envelopes a subscriber must get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
+    Everything,
+    Kind(Kind),
+    Source(u32),
+    Nothing,
+}
+
+impl Group {
+    /// What the group's member `index` asks for, and what it must get.
+    pub(crate) fn request(&self, index: u32, sources: u32) -> (v2::EgressBatchRequest, Scope) {
+        let of_kind = |kind: Kind| {
+            let selected = match kind {
+                Kind::Log => Selected::Log(v2::LogSelector {}),
+                Kind::Counter => Selected::Counter(v2::CounterSelector::default()),
+                Kind::Gauge => Selected::Gauge(v2::GaugeSelector::default()),
+                Kind::Timer => Selected::Timer(v2::TimerSelector {}),
+                Kind::Event => Selected::Event(v2::EventSelector {}),
+            };
+            vec![v2::Selector {
+                source_id: String::new(),
+                message: Some(selected),
+            }]
+        };
+        let any = |selected| {
+            vec![v2::Selector {
+                source_id: String::new(),
+                message: Some(selected),
+            }]
+        };
+        let (mut selectors, scope) = match &self.what {
+            What::Firehose => (every_kind(""), Scope::Everything),
+            What::Kind(kind) => (of_kind(*kind), Scope::Kind(*kind)),
+            What::Counter(name) => {
+                let selected = Selected::Counter(v2::CounterSelector { name: name.clone() });
+                let is_ours = name.is_empty() || name == COUNTER;
+                (
+                    any(selected),
+                    if is_ours {
+                        Scope::Kind(Kind::Counter)
+                    } else {
+                        Scope::Nothing
+                    },
+                )
+            }
+            What::Gauge(names) => {
+                let selected = Selected::Gauge(v2::GaugeSelector {
+                    names: names.clone(),
+                });
+                let mut sorted = names.clone();
+                sorted.sort();
+                let is_ours = sorted == GAUGE;
+                (
+                    any(selected),
+                    if is_ours {
+                        Scope::Kind(Kind::Gauge)
+                    } else {
+                        Scope::Nothing
+                    },
+                )
+            }
+            What::Source(source) => {
+                let source = source.unwrap_or(index % sources);
+                let exists = source < sources;
+                let scope = if exists {
+                    Scope::Source(source)
+                } else {
+                    Scope::Nothing
+                };
+                (every_kind(&source_id(source)), scope)
+            }
+        };
+        for idle in 0..self.idle_selectors {
+            selectors.push(v2::Selector {
+                source_id: format!("idle-{index}-{idle}"),
+                message: Some(Selected::Log(v2::LogSelector {})),
+            });
+        }
+        let deterministic_name = if self.named {
+            format!("member-{index}")
+        } else {
+            String::new()
+        };
+        let request = v2::EgressBatchRequest {
+            shard_id: self.shard.clone().unwrap_or_default(),
+            selectors,
+            deterministic_name,
+            ..v2::EgressBatchRequest::default()
+        };
+        (request, scope)
+    }
+
+    /// Whether the group's loss counts: a subscriber that doesn't keep up loses by intent.
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.reading == Reading::AtOnce
+    }
+}
+
+/// How envelopes are numbered: one series for each producer and, as far as needed to know what
+/// each subscriber must get, for each kind and source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbering {
+    pub(crate) producers: u32,
+    /// Kinds in the mix if they are told apart, else 1.
+    pub(crate) kinds: u32,
+    /// Sources if they are told apart, else 1.
+    pub(crate) sources: u32,
+}
+
+impl Numbering {
+    /// Above this, sources are told apart only if somebody selects by them: it costs memory per
+    /// subscriber.
+    const FINE: u64 = 100_000;
+
+    pub(crate) fn new(producers: u32, mix: &Mix, sources: u32, groups: &[Group]) -> Self {
+        let scopes = || groups.iter().map(|group| group.request(0, sources).1);
+        let kinds = if scopes().any(|scope| matches!(scope, Scope::Kind(_))) {
+            mix.0.len() as u32
+        } else {
+            1
+        };
+        let fine = u64::from(producers) * u64::from(kinds) * u64::from(sources) <= Self::FINE;
+        let by_source = fine || scopes().any(|scope| matches!(scope, Scope::Source(_)));
+        Self {
+            producers,
+            kinds,
+            sources: if by_source { sources } else { 1 },
+        }
+    }
+
+    pub(crate) fn series(&self) -> u64 {
+        u64::from(self.producers) * u64::from(self.per_producer())
+    }
+
+    pub(crate) fn per_producer(&self) -> u32 {
+        self.kinds * self.sources
+    }
+
+    /// The series within a producer of the mix's kind `kind` and of `source`.
+    pub(crate) fn within(&self, kind: u32, source: u32) -> u32 {
+        kind.min(self.kinds - 1) * self.sources + source.min(self.sources - 1)
+    }
+
+    /// Whether a subscriber with this scope must get the series, and where it stands among those
+    /// that it must get.
+    pub(crate) fn position(&self, series: u32, scope: Scope, mix: &Mix) -> Option<usize> {
+        if u64::from(series) >= self.series() {
+            return None;
+        }
+        let (rest, source) = (series / self.sources, series % self.sources);
+        match scope {
+            Scope::Everything => Some(series as usize),
+            Scope::Nothing => None,
+            Scope::Kind(wanted) => {
+                let (kind, _) = mix.0[(rest % self.kinds) as usize];
+                (kind == wanted).then_some((rest / self.kinds * self.sources + source) as usize)
+            }
+            Scope::Source(wanted) => (source == wanted).then_some(rest as usize),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(text: &str) -> Group {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn mixes() {
+        assert_eq!("log".parse(), Ok(Mix(vec![(Kind::Log, 1)])));
+        assert_eq!(
+            "log:8,gauge:2".parse(),
+            Ok(Mix(vec![(Kind::Log, 8), (Kind::Gauge, 2)]))
+        );
+        assert_eq!("all".parse::<Mix>().unwrap().0.len(), 5);
+        for text in [
+            "", "logs", "log:0", "log:x", "log,log", "all,log", "log:1:2", "log,",
+        ] {
+            assert!(text.parse::<Mix>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn groups() {
+        let plain = group("firehose");
+        assert_eq!(
+            (plain.count, plain.what, plain.reading),
+            (1, What::Firehose, Reading::AtOnce)
+        );
+        let full = group("4*counter=requests:shard=a:named:slow=50ms:idle=3");
+        assert_eq!(full.what, What::Counter("requests".to_owned()));
+        assert_eq!(full.shard.as_deref(), Some("a"));
+        assert!(full.named && !full.is_prompt());
+        assert_eq!(full.reading, Reading::Slowly(Duration::from_millis(50)));
+        let (request, scope) = full.request(2, 1);
+        assert_eq!(
+            (request.selectors.len(), scope),
+            (4, Scope::Kind(Kind::Counter))
+        );
+        assert_eq!(request.deterministic_name, "member-2");
+        assert_eq!(
+            group("gauge=memory+cpu").request(0, 1).1,
+            Scope::Kind(Kind::Gauge)
+        );
+        assert_eq!(group("gauge=cpu").request(0, 1).1, Scope::Nothing);
+        assert_eq!(group("10*source").request(7, 5).1, Scope::Source(2));
+        assert_eq!(group("source=9").request(0, 5).1, Scope::Nothing);
+        for text in [
+            "",
+            "fire",
+            "x*firehose",
+            "-1*firehose",
+            "firehose:fast",
+            "firehose:named",
+            "firehose:shard=",
+            "firehose:slow=x",
+            "source=x",
+            "firehose=1",
+        ] {
+            assert!(text.parse::<Group>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn series_are_no_finer_than_needed() {
+        let mix: Mix = "all".parse().unwrap();
+        let numbering = |sources, groups: &[&str]| {
+            let groups: Vec<_> = groups.iter().map(|text| group(text)).collect();
+            let Numbering { kinds, sources, .. } = Numbering::new(2, &mix, sources, &groups);
+            (kinds, sources)
+        };
+        assert_eq!(numbering(10, &["firehose"]), (1, 10));
+        assert_eq!(numbering(1_000_000, &["firehose"]), (1, 1));
+        assert_eq!(numbering(10, &["counter"]), (5, 10));
+        assert_eq!(numbering(1_000_000, &["source", "log"]), (5, 1_000_000));
+    }
+
+    /// Every series of a scope has a place of its own there, without gaps.
+    #[test]
+    fn positions_are_dense() {
+        let mix: Mix = "log,counter:2,event".parse().unwrap();
+        let groups = [group("source"), group("log")];
+        let numbering = Numbering::new(2, &mix, 5, &groups);
+        let scopes = [
+            (Scope::Everything, 30),
+            (Scope::Kind(Kind::Counter), 10),
+            (Scope::Kind(Kind::Gauge), 0),
+            (Scope::Source(4), 6),
+            (Scope::Nothing, 0),
+        ];
+        for (scope, expected) in scopes {
+            let mut positions: Vec<_> = (0..40)
+                .filter_map(|series| numbering.position(series, scope, &mix))
+                .collect();
+            positions.sort_unstable();
+            assert_eq!(positions, (0..expected).collect::<Vec<_>>(), "{scope:?}");
+        }
+    }
+}
