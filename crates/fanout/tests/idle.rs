@@ -1,0 +1,87 @@
+//! An idle stage runs nothing at all: its threads are not scheduled once while nothing is written.
+//! In a process of its own, so that no other test's threads are counted.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fanout::FanoutWriter;
+
+const HANG: Duration = Duration::from_secs(60);
+
+/// For each worker's thread: how often it has run, as the scheduler counts it.
+fn times_run() -> Vec<(String, u64)> {
+    let mut counts = Vec::new();
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        let name = fs::read_to_string(task.join("comm"))
+            .unwrap()
+            .trim()
+            .to_owned();
+        if name.starts_with("fanout-") {
+            let status = fs::read_to_string(task.join("status")).unwrap();
+            let switches = status
+                .lines()
+                .filter(|line| line.contains("ctxt_switches:"))
+                .map(|line| {
+                    line.split_whitespace()
+                        .last()
+                        .unwrap()
+                        .parse::<u64>()
+                        .unwrap()
+                });
+            counts.push((name, switches.sum()));
+        }
+    }
+    counts.sort();
+    counts
+}
+
+#[test]
+fn sixteen_idle_workers_take_no_cpu() {
+    for lanes in [false, true] {
+        let (done, wait) = mpsc::channel();
+        let fanout = FanoutWriter::new(16, move |_| {
+            let done = done.clone();
+            move |item: u64| done.send(item).unwrap()
+        })
+        .unwrap()
+        .with_caller_runs(false);
+        let fanout = if lanes {
+            fanout.with_lanes(|item| *item)
+        } else {
+            fanout
+        };
+        fanout.start().unwrap();
+        let use_it = || {
+            for item in 0..1_000 {
+                fanout.write(item).unwrap();
+            }
+            for _ in 0..1_000 {
+                wait.recv_timeout(HANG).unwrap();
+            }
+        };
+
+        use_it();
+        // they fall asleep in their own time, then stay asleep
+        let start = Instant::now();
+        loop {
+            let before = times_run();
+            assert_eq!(before.len(), 16);
+            thread::sleep(Duration::from_millis(300));
+            if times_run() == before {
+                break;
+            }
+            assert!(
+                start.elapsed() < HANG,
+                "they keep running: {before:?}, {:?}",
+                times_run()
+            );
+        }
+        // and they are there when they are needed
+        use_it();
+        fanout.stop();
+    }
+}
