@@ -322,7 +322,7 @@ impl Link {
             // how it ends shows on the streams
             let _ = connection.await;
         }));
-        let _ = (&mut pings, Ping::opaque());
+        pings.ping(Ping::opaque()).await.map_err(failed)?;
 
         let mut opened = Vec::with_capacity(streams);
         for _ in 0..streams {
