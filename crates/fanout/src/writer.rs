@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
+use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -67,6 +68,8 @@ struct Stage<T> {
     /// Of all queues together, if it was set.
     capacity: Option<usize>,
     key: Option<Key<T>>,
+    /// Whether the order within a queue must be kept. A single worker keeps it by nature.
+    ordered: bool,
     /// One for all workers, or a lane for each.
     queues: Box<[CachePadded<Queue<T>>]>,
     state: AtomicU8,
@@ -133,6 +136,7 @@ impl<T: Send + 'static> FanoutWriter<T> {
             workers,
             capacity: None,
             key: None,
+            ordered: false,
             queues: Box::default(),
             state: AtomicU8::new(NEW),
         };
@@ -290,21 +294,9 @@ impl<T: Send + 'static> FanoutWriter<T> {
     ///
     /// The item comes back: with [`WriteError::Stopped`] after `stop`, also to a writer that was
     /// waiting, and with [`WriteError::NotStarted`] if the buffer is full before `start`.
+    #[inline]
     pub fn write(&self, item: T) -> Result<(), WriteError<T>> {
-        let mut caller = self.caller();
-        let (queue, item) = match self.run_or_push(item, caller.as_deref_mut()) {
-            Ok(()) => return Ok(()),
-            Err(Rejected::Stopped(item)) => return Err(WriteError::Stopped(item)),
-            Err(Rejected::Full(_, item)) if self.stage.state() == NEW => {
-                return Err(WriteError::NotStarted(item));
-            }
-            Err(Rejected::Full(queue, item)) => (queue, item),
-        };
-        let pushed = queue.push(item).map_err(WriteError::Stopped)?;
-        if let Some(caller) = &mut caller {
-            caller.policy.handed_out(&pushed, queue.capacity());
-        }
-        Ok(())
+        self.run_or_hand_out(item, WhenFull::Wait)
     }
 
     /// Like [`write`](Self::write), but gives the item back instead of waiting for room. (With
@@ -325,12 +317,9 @@ impl<T: Send + 'static> FanoutWriter<T> {
     /// assert_eq!(fanout.try_write('c'), Err(WriteError::Full('c'))); // nobody takes them yet
     /// # Ok::<(), fanout::Error>(())
     /// ```
+    #[inline]
     pub fn try_write(&self, item: T) -> Result<(), WriteError<T>> {
-        self.run_or_push(item, self.caller().as_deref_mut())
-            .map_err(|rejected| match rejected {
-                Rejected::Full(_, item) => WriteError::Full(item),
-                Rejected::Stopped(item) => WriteError::Stopped(item),
-            })
+        self.run_or_hand_out(item, WhenFull::GiveBack)
     }
 
     /// What the stage is doing.
@@ -342,48 +331,54 @@ impl<T: Send + 'static> FanoutWriter<T> {
         }
     }
 
-    /// Runs the item here or puts it into its queue, without waiting.
+    /// The short way: run the item here. All that it takes is inlined into the caller's code.
     #[inline]
-    fn run_or_push(&self, item: T, caller: Option<&mut Caller<T>>) -> Result<(), Rejected<'_, T>> {
+    fn run_or_hand_out(&self, item: T, when_full: WhenFull) -> Result<(), WriteError<T>> {
         let stage = &*self.stage;
-        let lane = stage.lane(&item);
-        let queue = &*stage.queues[lane];
-        let Some(caller) = caller else {
-            return match queue.try_push(item) {
-                Ok(_) => Ok(()),
-                Err(PushError::Full(item)) => Err(Rejected::Full(queue, item)),
-                Err(PushError::Closed(item)) => Err(Rejected::Stopped(item)),
-            };
-        };
-
-        // In order, an item may run here only if no earlier one is left in its lane. The last lane
-        // is the writer's part of the work while it hands out the others.
-        let here = match stage.is_ordered() {
-            false => caller.policy.prefers_here(),
-            true => {
-                (caller.policy.prefers_here() || lane == stage.queues.len() - 1) && queue.is_idle()
-            }
-        };
-        if here && stage.state() == RUNNING {
-            caller.run(item, &stage.factory);
-            return Ok(());
-        }
-        match queue.try_push(item) {
-            Ok(pushed) => {
-                caller.policy.handed_out(&pushed, queue.capacity());
-                Ok(())
-            }
-            Err(PushError::Closed(item)) => Err(Rejected::Stopped(item)),
-            Err(PushError::Full(item)) => {
-                // Better than waiting for the workers is to be one.
-                if stage.is_ordered() || stage.state() != RUNNING {
-                    return Err(Rejected::Full(queue, item));
-                }
-                caller.policy.found_full();
+        let queue = stage.queue_of(&item);
+        match self.caller() {
+            Some(mut caller) if stage.is_for_writer(queue, &caller.policy) => {
                 caller.run(item, &stage.factory);
                 Ok(())
             }
+            Some(mut caller) => self.hand_out(item, queue, Some(&mut caller), when_full),
+            None => self.hand_out(item, queue, None, when_full),
         }
+    }
+
+    /// The long way: put the item into its queue.
+    #[inline(never)]
+    fn hand_out(
+        &self,
+        item: T,
+        queue: &Queue<T>,
+        caller: Option<&mut Caller<T>>,
+        when_full: WhenFull,
+    ) -> Result<(), WriteError<T>> {
+        let stage = &*self.stage;
+        let pushed = match (queue.try_push(item), caller) {
+            (Ok(pushed), Some(caller)) => {
+                caller.policy.handed_out(&pushed, queue.capacity());
+                return Ok(());
+            }
+            (Ok(_), None) => return Ok(()),
+            (Err(PushError::Closed(item)), _) => return Err(WriteError::Stopped(item)),
+            (Err(PushError::Full(item)), Some(caller)) if !stage.ordered && stage.is_running() => {
+                // better than waiting for the workers is to be one
+                caller.policy.found_full();
+                caller.run(item, &stage.factory);
+                return Ok(());
+            }
+            (Err(PushError::Full(item)), caller) => match when_full {
+                WhenFull::GiveBack => return Err(WriteError::Full(item)),
+                WhenFull::Wait if stage.state() == NEW => return Err(WriteError::NotStarted(item)),
+                WhenFull::Wait => (queue.push(item).map_err(WriteError::Stopped)?, caller),
+            },
+        };
+        if let (pushed, Some(caller)) = pushed {
+            caller.policy.handed_out(&pushed, queue.capacity());
+        }
+        Ok(())
     }
 
     /// This thread's means of doing the work itself. None if it may not, and within a callback,
@@ -445,10 +440,11 @@ impl<T> FanoutWriter<T> {
     }
 }
 
-/// An item for which there was no room, with its queue, or that came too late.
-enum Rejected<'a, T> {
-    Full(&'a Queue<T>, T),
-    Stopped(T),
+/// What a writer wants if there is no room.
+#[derive(Clone, Copy)]
+enum WhenFull {
+    Wait,
+    GiveBack,
 }
 
 impl<T> Caller<T> {
@@ -470,20 +466,39 @@ impl<T> Stage<T> {
         }
     }
 
-    /// The position of the item's queue.
     #[inline]
-    fn lane(&self, item: &T) -> usize {
+    fn queue_of(&self, item: &T) -> &Queue<T> {
         match &self.key {
-            None => 0,
-            Some(key) => (key(item) % self.queues.len() as u64) as usize,
+            None => &self.queues[0],
+            Some(key) => &self.queues[(key(item) % self.queues.len() as u64) as usize],
         }
     }
 
-    /// Whether the order within a queue must be kept. A single worker keeps it by nature.
-    fn is_ordered(&self) -> bool {
-        self.key.is_some() || self.workers == 1
+    /// Whether a writer does its next item, which belongs to this queue, itself.
+    #[inline]
+    fn is_for_writer(&self, queue: &Queue<T>, policy: &Policy) -> bool {
+        let here = if self.ordered {
+            // Only if no earlier item is left in its lane. The last lane is the writer's part of
+            // the work while it hands out the others.
+            (policy.prefers_here() || self.is_last(queue)) && queue.is_idle()
+        } else {
+            policy.prefers_here()
+        };
+        here && self.is_running()
     }
 
+    fn is_last(&self, queue: &Queue<T>) -> bool {
+        self.queues
+            .last()
+            .is_some_and(|last| ptr::eq(&**last, queue))
+    }
+
+    #[inline]
+    fn is_running(&self) -> bool {
+        self.state() == RUNNING
+    }
+
+    #[inline]
     fn state(&self) -> u8 {
         // Acquire: pairs with the Release stores in `start` and `stop`.
         self.state.load(Ordering::Acquire)
@@ -494,6 +509,7 @@ impl<T> Stage<T> {
     }
 
     fn make_queues(&mut self) {
+        self.ordered = self.key.is_some() || self.workers == 1;
         let (lanes, slots) = match self.key {
             Some(_) => (self.workers, SLOTS_PER_LANE),
             None => (1, SLOTS_PER_WORKER),
@@ -506,7 +522,7 @@ impl<T> Stage<T> {
     }
 
     fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+        ptr::from_ref(self).addr()
     }
 }
 
