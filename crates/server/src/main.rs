@@ -31,20 +31,12 @@ fn main() -> ExitCode {
         tracing::warn!("{warning}");
     }
 
-    let server = match Server::start(&settings) {
-        Ok(server) => server,
-        Err(error) => {
-            tracing::error!("{error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    tracing::info!("grpc bound to: {}", server.grpc_address());
-    tracing::info!("pprof bound to: {}", server.debug_address());
-    serve_until_told(server)
+    serve(&settings)
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn serve_until_told(server: Server) -> ExitCode {
+async fn serve(settings: &config::Settings) -> ExitCode {
+    // before anybody can know that we run: a signal from then on must not cut us off
     let (mut terminate, mut interrupt) = match (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -55,6 +47,16 @@ async fn serve_until_told(server: Server) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+
+    let server = match Server::start(settings) {
+        Ok(server) => server,
+        Err(error) => {
+            tracing::error!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    tracing::info!("grpc bound to: {}", server.grpc_address());
+    tracing::info!("pprof bound to: {}", server.debug_address());
 
     tokio::select! {
         _ = terminate.recv() => tracing::info!("told to end (SIGTERM): draining"),
