@@ -9,6 +9,9 @@ use tokio::signal::unix::{SignalKind, signal};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// For a port that can't be had, as the reference; anything else that is wrong is 1.
+const NO_PORT: u8 = 2;
+
 /// What a shell reports for a process that a signal ended.
 const INTERRUPTED: u8 = 130;
 
@@ -52,7 +55,10 @@ async fn serve(settings: &config::Settings) -> ExitCode {
         Ok(server) => server,
         Err(error) => {
             tracing::error!("{error}");
-            return ExitCode::FAILURE;
+            return match error {
+                server::Error::Bind { .. } => ExitCode::from(NO_PORT),
+                _ => ExitCode::FAILURE,
+            };
         }
     };
     tracing::info!("grpc bound to: {}", server.grpc_address());

@@ -1,7 +1,7 @@
 //! The pipeline's counters in the Prometheus text format (OpenMetrics), read when scraped.
 //!
 //! Totals carry the names that the platform's dashboards know; what those cannot say, above all
-//! which consumer is slow, is in the `subscription_*` series.
+//! which consumer is slow, is in the `subscription_*` series. `docs/metrics.md` lists them all.
 
 use std::{fmt, sync::Arc};
 
@@ -21,6 +21,7 @@ pub(crate) struct Exposition(Registry);
 struct Pipeline {
     router: Router,
     refusals: Arc<Refusals>,
+    capacities: config::Buffers,
 }
 
 type Label = (&'static str, String);
@@ -29,9 +30,17 @@ impl Exposition {
     pub(crate) const CONTENT_TYPE: &str =
         "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-    pub(crate) fn new(router: Router, refusals: Arc<Refusals>) -> Self {
+    pub(crate) fn new(
+        router: Router,
+        refusals: Arc<Refusals>,
+        capacities: config::Buffers,
+    ) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Pipeline { router, refusals }));
+        registry.register_collector(Box::new(Pipeline {
+            router,
+            refusals,
+            capacities,
+        }));
         Self(registry)
     }
 
@@ -44,62 +53,96 @@ impl Exposition {
 
 impl Collector for Pipeline {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let now = self.router.counters();
         let mut out = Out(encoder);
-        let direction = |value: &str| vec![("direction", value.to_owned())];
+        self.totals(&mut out)?;
+        self.rings(&mut out)?;
+        self.subscriptions(&mut out)
+    }
+}
 
+impl Pipeline {
+    /// What the agent gets, too, and the rest of the conservation law:
+    /// `ingress == published + dropped{ingress}`, `matched == egress + dropped{egress}`.
+    fn totals(&self, out: &mut Out<'_>) -> fmt::Result {
+        let now = self.router.counters();
+        out.counter("ingress", "Envelopes accepted", one(now.ingress))?;
+        out.counter("published", "Envelopes published", one(now.published))?;
         out.counter(
-            "ingress",
-            "Envelopes accepted from producers",
-            [(vec![], now.ingress)],
+            "matched",
+            "Envelopes matched, by each subscription",
+            one(now.matched),
         )?;
-        out.counter(
-            "published",
-            "Envelopes published",
-            [(vec![], now.published)],
-        )?;
-        out.counter(
-            "egress",
-            "Envelopes delivered to subscribers",
-            [(vec![], now.egress)],
-        )?;
+        out.counter("egress", "Envelopes that subscribers took", one(now.egress))?;
         out.counter(
             "dropped",
-            "Envelopes lost because a ring overran, or left when a stream ended",
+            "Envelopes overwritten in a ring, or left in it when its stream ended",
             [
-                (direction("ingress"), now.dropped_ingress),
-                (direction("egress"), now.dropped_egress),
+                (vec![label("direction", "ingress")], now.dropped_ingress),
+                (vec![label("direction", "egress")], now.dropped_egress),
+            ],
+        )?;
+        out.counter(
+            "ring_dropped",
+            "The same by kind of ring",
+            [
+                (ring("ingress", "v2"), now.dropped_ingress),
+                (ring("egress", "v2"), now.dropped_egress),
             ],
         )?;
         out.gauge(
             "subscriptions",
             "Open subscription streams",
-            [(vec![], now.subscriptions)],
-        )?;
-        out.gauge(
-            "ingress_queued",
-            "Envelopes in the ingress ring",
-            [(vec![], now.ingress_queued)],
-        )?;
-        out.gauge(
-            "ingress_queued_bytes",
-            "Bytes in the ingress ring",
-            [(vec![], now.ingress_queued_bytes)],
+            one(now.subscriptions),
         )?;
         out.counter(
             "publish_panics",
             "Panics contained while publishing",
-            [(vec![], now.panics)],
+            one(now.panics),
         )?;
         out.counter(
             "refused_connections",
             "Connections refused in their handshake",
-            [(vec![], self.refusals.total())],
-        )?;
+            one(self.refusals.total()),
+        )
+    }
 
+    /// How full the ingress ring is, and what fits into it and into a subscriber's.
+    fn rings(&self, out: &mut Out<'_>) -> fmt::Result {
+        let now = self.router.counters();
+        let sizes = &self.capacities;
+        out.gauge(
+            "ingress_queued",
+            "Envelopes in the ingress ring",
+            one(now.ingress_queued),
+        )?;
+        out.gauge(
+            "ingress_queued_bytes",
+            "Bytes in the ingress ring",
+            one(now.ingress_queued_bytes),
+        )?;
+        out.gauge(
+            "ring_capacity",
+            "Envelopes that a ring holds",
+            [
+                (ring("ingress", "v2"), sizes.ingress as u64),
+                (ring("egress", "v2"), sizes.egress_v2 as u64),
+            ],
+        )?;
+        out.gauge(
+            "ring_capacity_bytes",
+            "Bytes that a ring holds",
+            [
+                (ring("ingress", "v2"), sizes.ingress_bytes as u64),
+                (ring("egress", "v2"), sizes.egress_bytes as u64),
+            ],
+        )
+    }
+
+    /// Which consumer is slow.
+    fn subscriptions(&self, out: &mut Out<'_>) -> fmt::Result {
         let each = self.router.subscriptions();
         let of_each = |value: fn(&SubscriptionCounters) -> u64| {
-            each.iter().map(move |one| (labels(one), value(one)))
+            each.iter().map(move |one| (subscription(one), value(one)))
         };
         out.counter(
             "subscription_matched",
@@ -108,7 +151,7 @@ impl Collector for Pipeline {
         )?;
         out.counter(
             "subscription_egress",
-            "Envelopes delivered",
+            "Envelopes taken",
             of_each(|one| one.egress),
         )?;
         out.counter(
@@ -129,16 +172,29 @@ impl Collector for Pipeline {
     }
 }
 
+/// The only series of its family.
+fn one(value: u64) -> [(Vec<Label>, u64); 1] {
+    [(Vec::new(), value)]
+}
+
+fn ring(direction: &'static str, api: &'static str) -> Vec<Label> {
+    vec![label("direction", direction), label("api", api)]
+}
+
+fn label(name: &'static str, value: &str) -> Label {
+    (name, value.to_owned())
+}
+
 /// Who a subscription is, as labels.
-fn labels(of: &SubscriptionCounters) -> Vec<Label> {
+fn subscription(of: &SubscriptionCounters) -> Vec<Label> {
     let info = &of.info;
     vec![
-        ("id", info.id.to_string()),
-        ("api", "v2".to_owned()),
-        ("peer", info.peer.clone()),
-        ("shard_id", info.shard_id.clone()),
-        ("deterministic_name", info.deterministic_name.clone()),
-        ("selectors", info.selectors.clone()),
+        label("id", &info.id.to_string()),
+        label("api", "v2"),
+        label("peer", &info.peer),
+        label("shard_id", &info.shard_id),
+        label("deterministic_name", &info.deterministic_name),
+        label("selectors", &info.selectors),
     ]
 }
 

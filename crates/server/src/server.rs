@@ -135,7 +135,11 @@ impl Server {
         control.handle.spawn(
             Debug {
                 ready: ready.clone(),
-                metrics: Exposition::new(router.clone(), refusals.clone()),
+                metrics: Exposition::new(
+                    router.clone(),
+                    refusals.clone(),
+                    settings.buffers.clone(),
+                ),
             }
             .serve(debug),
         );
