@@ -13,9 +13,13 @@ use http::Request;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{io::BufReader, net::TcpStream, time};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use crate::{refusals::Refusals, service::Services};
+use crate::{
+    preface::{self, Begun},
+    refusals::Refusals,
+    service::Services,
+};
 
 /// Under TLS, which otherwise reads 4 KiB at a time: a full record and its header in one go.
 const READ_BUFFER: usize = 32 * 1024;
@@ -51,8 +55,8 @@ pub(crate) async fn serve(socket: StdTcpStream, peer: SocketAddr, shared: Arc<Sh
         // a peer that has not finished its handshake has nothing to lose
         () = drain.cancelled() => return,
     };
-    let tls = match opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-        Ok(tls) => tls,
+    let client = match opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        Ok(client) => client,
         Err(error) => return shared.refusals.note(peer, &error),
     };
 
@@ -71,7 +75,7 @@ pub(crate) async fn serve(socket: StdTcpStream, peer: SocketAddr, shared: Arc<Sh
             .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
-            .serve_connection(TokioIo::new(tls), service)
+            .serve_connection(TokioIo::new(client), service)
     );
 
     let old = async {
@@ -95,20 +99,21 @@ pub(crate) async fn serve(socket: StdTcpStream, peer: SocketAddr, shared: Arc<Sh
     }
 }
 
-type Tls = tokio_rustls::server::TlsStream<BufReader<TcpStream>>;
+/// A client that has shown its certificate and begun to speak HTTP/2.
+type Client = Begun<TlsStream<BufReader<TcpStream>>>;
 
-async fn handshake(socket: StdTcpStream, tls: &TlsAcceptor) -> io::Result<Tls> {
+async fn handshake(socket: StdTcpStream, tls: &TlsAcceptor) -> io::Result<Client> {
     let socket = TcpStream::from_std(socket)?;
     // with it off, small frames wait for the peer's delayed acknowledgements
     socket.set_nodelay(true)?;
-    let tls = tls
+    let client = tls
         .accept(BufReader::with_capacity(READ_BUFFER, socket))
         .await?;
-    match tls.get_ref().1.alpn_protocol() {
-        Some(b"h2") => Ok(tls),
-        _ => Err(io::Error::new(
+    if client.get_ref().1.alpn_protocol() != Some(b"h2") {
+        return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "the client did not ask for h2 (ALPN)",
-        )),
+            "it did not ask for h2 (ALPN)",
+        ));
     }
+    preface::expect(client).await
 }
