@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::Event;
 use crate::interest::Reach;
 use crate::node::{Group, Member, Node, Record};
+use crate::ordered::Ordered;
 use crate::publish::{Calls, Published};
 use crate::random::Random;
 use crate::selection::{Selection, WORD};
@@ -246,7 +247,7 @@ impl<'t, K, S> Scratch<'t, K, S> {
 
     /// Groups are dealt with when the event is gone: keeps its hash if one may want it.
     fn note_hash<E: Event<K>>(&mut self, node: &Node<K, S>, index: usize, event: &E) {
-        if !node.groups.is_empty() && self.hashes.len() <= index {
+        if node.groups.is_some() && self.hashes.len() <= index {
             self.hashes.resize(index, None);
             self.hashes.push(event.shard_hash());
         }
@@ -259,9 +260,9 @@ impl<'t, K, S> Scratch<'t, K, S> {
             let node = self.nodes[number].node;
             node.plain
                 .for_each(&mut |member| self.all(number, member, deliver));
-            node.groups.for_each(&mut |group| {
-                if group.members.len() == 1 {
-                    self.all(number, group.at(|| 0), deliver);
+            node.each_group(&mut |group| {
+                if let Ordered::One(member) = &group.members {
+                    self.all(number, member, deliver);
                 } else {
                     self.one_each(number, group, random);
                 }
@@ -296,12 +297,11 @@ impl<'t, K, S> Scratch<'t, K, S> {
             while word != 0 {
                 let index = at * WORD + word.trailing_zeros() as usize;
                 word &= word - 1;
-                let hash = if group.named > 0 {
-                    self.hashes.get(index).copied().flatten()
-                } else {
-                    None
-                };
-                let member = group.at(|| hash.unwrap_or_else(|| self.draw(index, random)));
+                let member = group.at(|named| {
+                    let hash = self.hashes.get(index).copied().flatten();
+                    let hash = hash.filter(|_| named);
+                    hash.unwrap_or_else(|| self.draw(index, random))
+                });
                 let target = self.target(member);
                 set(&mut self.target_words, self.width, target, index);
             }

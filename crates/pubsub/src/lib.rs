@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod cow;
 mod event;
 mod interest;
 mod key;

@@ -9,19 +9,25 @@ use std::cmp::Ordering;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::Segment;
 use crate::interest::Reach;
 use crate::ordered::Ordered;
 use crate::trie::{Need, Trie};
+use crate::{Equivalent, Segment};
 
 /// A subscription as the tree holds it.
 pub(crate) struct Record<S> {
     pub(crate) subscriber: S,
     /// Counts up; unique in the tree.
     pub(crate) joined: u64,
-    pub(crate) shard_id: Box<[u8]>,
-    pub(crate) name: Box<[u8]>,
     pub(crate) reach: Reach,
+    pub(crate) shard: Option<Box<Shard>>,
+}
+
+/// How a subscription shares with others.
+pub(crate) struct Shard {
+    /// Not empty.
+    pub(crate) id: Box<[u8]>,
+    pub(crate) name: Box<[u8]>,
 }
 
 /// A subscription at one of its nodes.
@@ -42,8 +48,9 @@ pub(crate) struct Group<S> {
 pub(crate) struct Node<K, S> {
     /// Those that share with nobody, as they joined.
     pub(crate) plain: Ordered<Member<S>>,
-    /// By shard id.
-    pub(crate) groups: Ordered<Group<S>>,
+    /// By shard id; none if there are none. On its own, since few nodes have any, and what a
+    /// publish passes should fit in a cache line or two.
+    pub(crate) groups: Option<Arc<Ordered<Group<S>>>>,
     pub(crate) any: Option<Arc<Node<K, S>>>,
     pub(crate) children: Trie<K, Node<K, S>>,
 }
@@ -62,11 +69,21 @@ impl Hashing {
     }
 }
 
+impl<S> Record<S> {
+    fn shard_id(&self) -> &[u8] {
+        self.shard.as_ref().map_or(&[], |shard| &shard.id)
+    }
+
+    fn name(&self) -> &[u8] {
+        self.shard.as_ref().map_or(&[], |shard| &shard.name)
+    }
+}
+
 impl<K, S> Node<K, S> {
     pub(crate) const fn new() -> Self {
         Node {
-            plain: Ordered::new(),
-            groups: Ordered::new(),
+            plain: Ordered::Empty,
+            groups: None,
             any: None,
             children: Trie::new(),
         }
@@ -78,8 +95,30 @@ impl<K, S> Node<K, S> {
         self.any.is_none() && self.children.is_empty()
     }
 
+    /// The children that an event passes whose key at this depth is `key`: the one for any key, and
+    /// the one for its own.
+    #[inline]
+    pub(crate) fn ways<Q: Hash + Equivalent<K>>(
+        &self,
+        key: &Q,
+        hashing: &Hashing,
+    ) -> (Option<&Self>, Option<&Self>) {
+        let own = match self.children.is_empty() {
+            true => None,
+            false => self.children.get(hashing.hash(key), key),
+        };
+        (self.any.as_deref(), own)
+    }
+
+    #[inline]
+    pub(crate) fn each_group<'a>(&'a self, visit: &mut impl FnMut(&'a Group<S>)) {
+        if let Some(groups) = &self.groups {
+            groups.for_each(visit);
+        }
+    }
+
     fn need(&self) -> Need {
-        if self.is_end() && self.plain.is_empty() && self.groups.is_empty() {
+        if self.is_end() && self.plain.is_empty() && self.groups.is_none() {
             Need::Remove
         } else {
             Need::Keep
@@ -155,41 +194,48 @@ impl<K: Hash + Eq + Clone, S> Node<K, S> {
             record: Arc::clone(record),
             reach: record.reach,
         };
-        if record.shard_id.is_empty() {
+        let Some(shard) = &record.shard else {
             self.plain.insert(member, &|other| other.side_of(record));
             return;
-        }
-        let named = u32::from(!record.name.is_empty());
-        match self.groups.get_mut(&|group| group.side_of(record)) {
+        };
+        let groups = Arc::make_mut(self.groups.get_or_insert_default());
+        let side = |group: &Group<S>| group.side_of(record);
+        let named = u32::from(!shard.name.is_empty());
+        match groups.get_mut(&side) {
             Some(group) => {
                 group.members.insert(member, &|other| other.side_of(record));
                 group.named += named;
             }
             None => {
-                let mut members = Ordered::new();
-                members.insert(member, &|_| Ordering::Equal);
-                let group = Group { members, named };
-                self.groups.insert(group, &|other| other.side_of(record));
+                let members = Ordered::One(member);
+                groups.insert(Group { members, named }, &side);
             }
         }
     }
 
     fn leave(&mut self, record: &Record<S>) {
-        if record.shard_id.is_empty() {
+        let Some(shard) = &record.shard else {
             self.plain.remove(&|other| other.side_of(record));
             return;
-        }
+        };
+        let Some(groups) = &mut self.groups else {
+            return;
+        };
+        let groups = Arc::make_mut(groups);
         let side = |group: &Group<S>| group.side_of(record);
-        match self.groups.get_mut(&side) {
+        match groups.get_mut(&side) {
             // The last one takes the group along.
             Some(group) if group.members.len() == 1 => {
-                self.groups.remove(&side);
+                groups.remove(&side);
             }
             Some(group) => {
                 group.members.remove(&|other| other.side_of(record));
-                group.named -= u32::from(!record.name.is_empty());
+                group.named -= u32::from(!shard.name.is_empty());
             }
             None => {}
+        }
+        if groups.is_empty() {
+            self.groups = None;
         }
     }
 }
@@ -203,21 +249,26 @@ impl<S> Member<S> {
 
     /// Where this member stands, seen from `record`: by name, then by when they joined.
     fn side_of(&self, record: &Record<S>) -> Ordering {
-        let own = &*self.record;
-        own.name
-            .cmp(&record.name)
-            .then(own.joined.cmp(&record.joined))
+        let (name, other) = (self.record.name(), record.name());
+        // Most have no name. To compare nothing with nothing can be surprisingly slow: `memcmp`
+        // with wide vectors looks at the dangling pointers of empty slices, if only with an empty
+        // mask, and the processor then takes a long way round the fault.
+        let by_name = match (name.is_empty(), other.is_empty()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
+            (false, false) => name.cmp(other),
+        };
+        by_name.then(self.record.joined.cmp(&record.joined))
     }
 }
 
 impl<S> Group<S> {
     /// Where this group stands, seen from the one that `record` belongs to.
     fn side_of(&self, record: &Record<S>) -> Ordering {
-        self.shard_id().cmp(&Some(&record.shard_id))
-    }
-
-    fn shard_id(&self) -> Option<&[u8]> {
-        self.members.get(0).map(|member| &*member.record.shard_id)
+        let some_member = self.members.get(0);
+        let id = some_member.map_or(&[][..], |member| member.record.shard_id());
+        id.cmp(record.shard_id())
     }
 }
 

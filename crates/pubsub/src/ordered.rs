@@ -1,41 +1,46 @@
 //! A persistent ordered list: a B+ tree that knows how many items it has.
 //!
-//! The members of a node are kept in it, in an order that `Ord`-like closures define. While there
-//! are few (the usual case) it is one contiguous slice. With thousands at one node, a change still
-//! copies a few dozen items only, and the member with index `i`, which a shard group needs, is
-//! found in a few steps.
+//! The members of a node are kept in it, in an order that closures define. A single one needs no
+//! memory of its own, and a few are one contiguous slice, as it is at nearly every node. With
+//! thousands at one node, a change still copies a few dozen items only, and the member with index
+//! `i`, which a shard group needs, is found in a few steps.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::trie::{with_inserted, without};
+use crate::cow::{concat, with_inserted, without};
 
 /// Most items of a leaf and most children of a branch.
-const CHUNK: usize = 32;
+const CHUNK: usize = 16;
 /// What has fewer than this looks for a neighbour to join.
 const SPARSE: usize = CHUNK / 4;
 
 /// The list. Cloning it is cheap and shares everything.
 pub(crate) enum Ordered<T> {
     Empty,
+    /// Only ever the whole list.
+    One(T),
     Leaf(Arc<[T]>),
     Branch {
         /// All items below.
         len: u32,
-        /// None of them is empty.
+        /// Leaves, or branches of one height; none of them is empty.
         children: Arc<[Ordered<T>]>,
     },
 }
 
-impl<T> Ordered<T> {
-    pub(crate) const fn new() -> Self {
+impl<T> Default for Ordered<T> {
+    fn default() -> Self {
         Ordered::Empty
     }
+}
 
+impl<T> Ordered<T> {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
             Ordered::Empty => 0,
+            Ordered::One(_) => 1,
             Ordered::Leaf(items) => items.len(),
             Ordered::Branch { len, .. } => *len as usize,
         }
@@ -53,6 +58,7 @@ impl<T> Ordered<T> {
         loop {
             match list {
                 Ordered::Empty => return None,
+                Ordered::One(item) => return (index == 0).then_some(item),
                 Ordered::Leaf(items) => return items.get(index),
                 Ordered::Branch { children, .. } => {
                     list = children.iter().find(|child| {
@@ -72,6 +78,7 @@ impl<T> Ordered<T> {
     pub(crate) fn for_each<'a>(&'a self, visit: &mut impl FnMut(&'a T)) {
         match self {
             Ordered::Empty => {}
+            Ordered::One(item) => visit(item),
             Ordered::Leaf(items) => items.iter().for_each(visit),
             Ordered::Branch { children, .. } => Self::each_child(children, visit),
         }
@@ -86,6 +93,7 @@ impl<T> Ordered<T> {
     fn first(&self) -> Option<&T> {
         match self {
             Ordered::Empty => None,
+            Ordered::One(item) => Some(item),
             Ordered::Leaf(items) => items.first(),
             Ordered::Branch { children, .. } => children.first()?.first(),
         }
@@ -95,6 +103,7 @@ impl<T> Ordered<T> {
     fn parts(&self) -> usize {
         match self {
             Ordered::Empty => 0,
+            Ordered::One(_) => 1,
             Ordered::Leaf(items) => items.len(),
             Ordered::Branch { children, .. } => children.len(),
         }
@@ -106,7 +115,7 @@ impl<T> Ordered<T> {
     }
 }
 
-/// The child under which an item would be for which `side` says where other items are from it.
+/// The child under which the item belongs from which `side` sees the others.
 fn child_of<T>(children: &[Ordered<T>], side: &impl Fn(&T) -> Ordering) -> usize {
     children[1..].partition_point(|child| {
         let first = child.first();
@@ -114,8 +123,9 @@ fn child_of<T>(children: &[Ordered<T>], side: &impl Fn(&T) -> Ordering) -> usize
     })
 }
 
+// `side` tells where another item is, seen from the one that is meant: `Less` is before it.
 impl<T: Clone> Ordered<T> {
-    /// Puts `item` in its place; `side` tells where another item is, seen from it.
+    /// Puts `item` in its place.
     pub(crate) fn insert(&mut self, item: T, side: &impl Fn(&T) -> Ordering) {
         if let Some(right) = self.insert_below(item, side) {
             let left = std::mem::replace(self, Ordered::Empty);
@@ -127,7 +137,15 @@ impl<T: Clone> Ordered<T> {
     fn insert_below(&mut self, item: T, side: &impl Fn(&T) -> Ordering) -> Option<Self> {
         match self {
             Ordered::Empty => {
-                *self = Ordered::Leaf(Arc::new([item]));
+                *self = Ordered::One(item);
+                None
+            }
+            Ordered::One(other) => {
+                let pair = match side(other) {
+                    Ordering::Greater => [item, other.clone()],
+                    _ => [other.clone(), item],
+                };
+                *self = Ordered::Leaf(Arc::new(pair));
                 None
             }
             Ordered::Leaf(items) => {
@@ -152,6 +170,7 @@ impl<T: Clone> Ordered<T> {
     pub(crate) fn get_mut(&mut self, side: &impl Fn(&T) -> Ordering) -> Option<&mut T> {
         match self {
             Ordered::Empty => None,
+            Ordered::One(item) => side(item).is_eq().then_some(item),
             Ordered::Leaf(items) => {
                 let at = items.binary_search_by(side).ok()?;
                 Some(&mut Arc::make_mut(items)[at])
@@ -171,12 +190,24 @@ impl<T: Clone> Ordered<T> {
         {
             *self = only.clone();
         }
+        if let Ordered::Leaf(items) = self
+            && let [only] = &**items
+        {
+            *self = Ordered::One(only.clone());
+        }
         removed
     }
 
     fn remove_below(&mut self, side: &impl Fn(&T) -> Ordering) -> bool {
         match self {
             Ordered::Empty => false,
+            Ordered::One(item) => {
+                let found = side(item).is_eq();
+                if found {
+                    *self = Ordered::Empty;
+                }
+                found
+            }
             Ordered::Leaf(items) => {
                 let Ok(at) = items.binary_search_by(side) else {
                     return false;
@@ -207,8 +238,8 @@ impl<T: Clone> Ordered<T> {
     }
 }
 
-/// Cuts what has grown too large in two. `at` is where it grew: appending fills the left part
-/// (members usually join at the end), anything else cuts in the middle.
+/// Cuts what has grown too large in two. `at` is where it grew: appending leaves the left part
+/// full (members usually join at the end), anything else cuts in the middle.
 fn split<T: Clone>(items: Arc<[T]>, at: usize) -> (Arc<[T]>, Option<Arc<[T]>>) {
     if items.len() <= CHUNK {
         return (items, None);
@@ -252,20 +283,102 @@ fn joined<T: Clone>(a: &Ordered<T>, b: &Ordered<T>) -> Option<Ordered<T>> {
     }
 }
 
-fn concat<T: Clone>(a: &[T], b: &[T]) -> Arc<[T]> {
-    a.iter().chain(b).cloned().collect()
-}
-
-// Written by hand: a derived one would ask for `T: Clone`.
-impl<T> Clone for Ordered<T> {
+impl<T: Clone> Clone for Ordered<T> {
+    #[inline]
     fn clone(&self) -> Self {
         match self {
             Ordered::Empty => Ordered::Empty,
+            Ordered::One(item) => Ordered::One(item.clone()),
             Ordered::Leaf(items) => Ordered::Leaf(Arc::clone(items)),
             Ordered::Branch { len, children } => Ordered::Branch {
                 len: *len,
                 children: Arc::clone(children),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The list against a sorted `Vec`.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct Item(u32);
+
+    fn items(list: &Ordered<Item>) -> Vec<u32> {
+        let mut items = Vec::new();
+        list.for_each(&mut |item| items.push(item.0));
+        items
+    }
+
+    /// Every part has a fitting size, and all leaves are equally deep.
+    fn check(list: &Ordered<Item>, top: bool) -> usize {
+        match list {
+            Ordered::Empty | Ordered::One(_) => {
+                assert!(top, "only as the whole list");
+                0
+            }
+            Ordered::Leaf(items) => {
+                assert!((1 + usize::from(top)..=CHUNK).contains(&items.len()));
+                0
+            }
+            Ordered::Branch { len, children } => {
+                assert!((1 + usize::from(top)..=CHUNK).contains(&children.len()));
+                let sum: usize = children.iter().map(Ordered::len).sum();
+                assert_eq!(*len as usize, sum);
+                let heights: Vec<usize> = children.iter().map(|c| check(c, false)).collect();
+                assert!(heights.iter().all(|height| *height == heights[0]));
+                heights[0] + 1
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn list_is_a_sorted_vec(
+            steps in proptest::collection::vec((any::<bool>(), 0..600_u32), 0..1200),
+            ascending in 0..600_u32,
+        ) {
+            let mut list = Ordered::default();
+            let mut model: Vec<u32> = Vec::new();
+            // Joining in order is the usual case; the rest comes at random.
+            let start = (0..ascending).map(|number| (true, number));
+            for (add, number) in start.chain(steps) {
+                let before = list.clone();
+                let known = items(&before);
+                let side = |other: &Item| other.0.cmp(&number);
+                match (add, model.binary_search(&number)) {
+                    (true, Err(at)) => {
+                        model.insert(at, number);
+                        list.insert(Item(number), &side);
+                    }
+                    (true, Ok(_)) => {
+                        prop_assert_eq!(list.get_mut(&side), Some(&mut Item(number)));
+                    }
+                    (false, found) => {
+                        prop_assert_eq!(list.get_mut(&side).is_some(), found.is_ok());
+                        prop_assert_eq!(list.remove(&side), found.is_ok());
+                        found.map(|at| model.remove(at)).ok();
+                    }
+                }
+                prop_assert_eq!(items(&before), known, "an old version changed");
+            }
+            check(&list, true);
+            prop_assert_eq!(items(&list), model.clone());
+            prop_assert_eq!(list.len(), model.len());
+            for (index, number) in model.iter().enumerate() {
+                prop_assert_eq!(list.get(index), Some(&Item(*number)));
+            }
+            prop_assert_eq!(list.get(model.len()), None);
+            for number in model {
+                prop_assert!(list.remove(&|other: &Item| other.0.cmp(&number)));
+                check(&list, true);
+            }
+            prop_assert!(list.is_empty());
         }
     }
 }

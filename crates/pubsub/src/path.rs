@@ -71,6 +71,10 @@ impl<K> Path<K> {
             "a path has at most {} segments",
             Self::MAX_DEPTH
         );
+        if self.0.len() == self.0.capacity() {
+            // Most paths are short and live long: 1, 2, 4 segments instead of 4 at once.
+            self.0.reserve_exact(self.0.len().max(1));
+        }
         self.0.push(segment);
         self
     }

@@ -1,7 +1,7 @@
 //! Publishing one event.
 //!
-//! One walk over one version of the tree, level by level: at each node that the event passes, its
-//! members are delivered to on the spot; nothing is collected first. If a callback panics, the walk
+//! One walk over one version of the tree: at each node that the event passes, its members are
+//! delivered to on the spot; nothing is collected first. If a callback panics, the walk
 //! starts again on the same version and skips as many deliveries as were made, which makes a panic
 //! dear and everything else free.
 
@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::Event;
 use crate::interest::Reach;
 use crate::node::{Group, Hashing, Member, Node};
+use crate::ordered::Ordered;
 use crate::random::Random;
 use crate::seen::Seen;
 use crate::tree::Shared;
@@ -58,9 +59,8 @@ pub(crate) fn publish<K: Hash + Eq, S, E: Event<K>>(
             node.plain.for_each(&mut |member: &Member<S>| {
                 once(member, &mut seen, calls);
             });
-            node.groups.for_each(&mut |group: &Group<S>| {
-                let member = group.pick(event, &mut draw);
-                once(member, &mut seen, calls);
+            node.each_group(&mut |group: &Group<S>| {
+                once(group.pick(event, &mut draw), &mut seen, calls);
             });
         });
     })
@@ -83,33 +83,26 @@ fn walk<'t, K, S, E: Event<K>>(
     event: &E,
     visit: &mut impl FnMut(&'t Node<K, S>),
 ) {
-    visit(root);
-    // The nodes at this depth from where a path goes on.
-    let mut here: SmallVec<[&Node<K, S>; 4]> = SmallVec::new();
-    if !root.is_end() {
-        here.push(root);
-    }
-    let mut depth = 0;
-    while !here.is_empty() {
-        let Some(key) = event.key(depth) else { return };
-        let mut hash = None;
-        let mut next = SmallVec::new();
-        for node in here {
-            let own = if node.children.is_empty() {
-                None
-            } else {
-                let hash = *hash.get_or_insert_with(|| hashing.hash(&key));
-                node.children.get(hash, &key)
-            };
-            for child in [node.any.as_deref(), own].into_iter().flatten() {
-                visit(child);
-                if !child.is_end() {
-                    next.push(child);
-                }
+    // Where the event's own key and "any key" both go on, one of them waits here.
+    let mut pending: SmallVec<[(&Node<K, S>, usize); 4]> = SmallVec::new();
+    let (mut node, mut depth) = (root, 0);
+    loop {
+        visit(node);
+        let ways = match node.is_end() {
+            true => None,
+            false => event.key(depth).map(|key| node.ways(&key, hashing)),
+        };
+        (node, depth) = match ways {
+            Some((Some(any), Some(own))) => {
+                pending.push((any, depth + 1));
+                (own, depth + 1)
             }
-        }
-        here = next;
-        depth += 1;
+            Some((Some(next), None) | (None, Some(next))) => (next, depth + 1),
+            Some((None, None)) | None => match pending.pop() {
+                Some(next) => next,
+                None => return,
+            },
+        };
     }
 }
 
@@ -135,26 +128,24 @@ impl<'a> Draw<'a> {
 }
 
 impl<S> Group<S> {
+    /// The member that gets `event`.
     #[inline]
     fn pick<K>(&self, event: &impl Event<K>, draw: &mut Draw<'_>) -> &Member<S> {
-        let hash = if self.named > 0 {
-            event.shard_hash()
-        } else {
-            None
-        };
-        self.at(|| hash.unwrap_or_else(|| draw.random()))
+        self.at(|named| {
+            let hash = if named { event.shard_hash() } else { None };
+            hash.unwrap_or_else(|| draw.random())
+        })
     }
 
-    /// The member with index `number() mod n`; a single one is picked without asking.
+    /// The member with index `number(named) mod n`, where `named` tells whether any has a name. A
+    /// single one is picked without asking.
     #[inline]
-    pub(crate) fn at(&self, number: impl FnOnce() -> u64) -> &Member<S> {
-        let n = self.members.len();
-        let index = if n == 1 {
-            0
-        } else {
-            (number() % n as u64) as usize
-        };
-        let member = self.members.get(index);
+    pub(crate) fn at(&self, number: impl FnOnce(bool) -> u64) -> &Member<S> {
+        if let Ordered::One(member) = &self.members {
+            return member;
+        }
+        let index = number(self.named > 0) % self.members.len() as u64;
+        let member = self.members.get(index as usize);
         member.expect("groups are never empty, and the index is below their length")
     }
 }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::slice;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::batch::Publisher;
 use crate::interest::{Reach, unique};
-use crate::node::{Hashing, Node, Record};
+use crate::node::{Hashing, Node, Record, Shard};
 use crate::publish;
 use crate::random::Random;
 use crate::snapshot::Cell;
@@ -58,14 +59,11 @@ pub struct PubSub<K, S> {
 pub(crate) struct Shared<K, S> {
     current: Cell<Version<K, S>>,
     /// Held while the next version is made. Never while anything of the user's is dropped.
-    writer: Mutex<Writer>,
+    writer: Mutex<()>,
+    /// How many have ever subscribed.
+    joined: AtomicU64,
     pub(crate) hashing: Hashing,
     pub(crate) random: Random,
-}
-
-struct Writer {
-    /// How many have ever subscribed.
-    joined: u64,
 }
 
 /// What a publish sees.
@@ -77,9 +75,16 @@ pub(crate) struct Version<K, S> {
 }
 
 impl<K, S> Shared<K, S> {
-    fn lock(&self) -> MutexGuard<'_, Writer> {
+    /// Makes the next version out of the current one, and then drops that, unless a publish still
+    /// looks at it.
+    fn change(&self, change: impl FnOnce(&mut Version<K, S>)) {
         // Poison means nothing here: no panic of a user's code leaves half a change.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.current.load().clone();
+        change(&mut next);
+        let previous = self.current.swap(Arc::new(next));
+        drop(writer);
+        drop(previous);
     }
 
     #[inline]
@@ -112,8 +117,9 @@ where
     /// disappears as one when the handle is dropped or
     /// [`unsubscribe`](Subscription::unsubscribe) is called.
     pub fn subscribe(&self, subscriber: S, interest: Interest<K>) -> Subscription<K, S> {
-        let mut added = self.subscribe_all([(subscriber, interest)]);
-        added.pop().expect("one in, one out")
+        let subscription = self.prepared(subscriber, interest);
+        self.enter(slice::from_ref(&subscription));
+        subscription
     }
 
     /// Adds many subscriptions in one step: cheaper than one by one, and a publish sees all of
@@ -131,55 +137,48 @@ where
         &self,
         subscribers: impl IntoIterator<Item = (S, Interest<K>)>,
     ) -> Vec<Subscription<K, S>> {
-        let mut added: Vec<(Record<S>, Box<[Path<K>]>)> = subscribers
+        let subscriptions: Vec<_> = subscribers
             .into_iter()
-            .map(|(subscriber, interest)| {
-                let (paths, shard_id, name) = interest.into_parts();
-                let paths = unique(paths).into_boxed_slice();
-                let record = Record {
-                    subscriber,
-                    joined: 0,
-                    // Without a group there is nothing to order by name.
-                    name: if shard_id.is_empty() {
-                        Box::default()
-                    } else {
-                        name
-                    },
-                    shard_id,
-                    reach: Reach::of(&paths),
-                };
-                (record, paths)
-            })
+            .map(|(subscriber, interest)| self.prepared(subscriber, interest))
             .collect();
-
-        let mut writer = self.shared.lock();
-        let subscriptions = {
-            for (record, _) in &mut added {
-                record.joined = writer.joined;
-                writer.joined += 1;
-            }
-            added
-                .into_iter()
-                .map(|(record, paths)| Subscription {
-                    shared: Arc::clone(&self.shared),
-                    record: Arc::new(record),
-                    paths,
-                    ended: AtomicBool::new(false),
-                })
-                .collect::<Vec<_>>()
-        };
-        let mut next = self.shared.current.load().clone();
-        for subscription in &subscriptions {
-            for path in &subscription.paths {
-                let record = &subscription.record;
-                next.nodes += next.root.add(path.segments(), record, &self.shared.hashing);
-            }
-        }
-        next.subscriptions += subscriptions.len();
-        let previous = self.shared.current.swap(Arc::new(next));
-        drop(writer);
-        drop(previous);
+        self.enter(&subscriptions);
         subscriptions
+    }
+
+    /// All that can be done before the lock is taken.
+    fn prepared(&self, subscriber: S, interest: Interest<K>) -> Subscription<K, S> {
+        let (paths, id, name) = interest.into_parts();
+        let paths = unique(paths).into_boxed_slice();
+        let record = Arc::new(Record {
+            subscriber,
+            joined: self.shared.joined.fetch_add(1, Ordering::Relaxed),
+            reach: Reach::of(&paths),
+            shard: (!id.is_empty()).then(|| Box::new(Shard { id, name })),
+        });
+        Subscription {
+            shared: Arc::clone(&self.shared),
+            record,
+            paths,
+            // Until it is entered there is nothing to end, should a panic get in between.
+            ended: AtomicBool::new(true),
+        }
+    }
+
+    /// Makes the next version, with `added` in it.
+    fn enter(&self, added: &[Subscription<K, S>]) {
+        self.shared.change(|next| {
+            for subscription in added {
+                for path in &subscription.paths {
+                    let record = &subscription.record;
+                    let hashing = &self.shared.hashing;
+                    next.nodes += next.root.add(path.segments(), record, hashing);
+                }
+            }
+            next.subscriptions += added.len();
+        });
+        for subscription in added {
+            subscription.ended.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Hands `event` to every subscription that it matches: `deliver` is called once for each.
@@ -255,17 +254,15 @@ impl<K: Hash + Eq + Clone, S> Subscription<K, S> {
             return;
         }
         let shared = &*self.shared;
-        let writer = shared.lock();
-        let mut next = shared.current.load().clone();
-        for path in &self.paths {
-            next.nodes -= next
-                .root
-                .remove(path.segments(), &self.record, &shared.hashing);
-        }
-        next.subscriptions -= 1;
-        let previous = shared.current.swap(Arc::new(next));
-        drop(writer);
-        drop(previous);
+        shared.change(|next| {
+            for path in &self.paths {
+                let gone = next
+                    .root
+                    .remove(path.segments(), &self.record, &shared.hashing);
+                next.nodes -= gone;
+            }
+            next.subscriptions -= 1;
+        });
     }
 
     /// What was subscribed.
@@ -336,7 +333,8 @@ impl<K, S> Builder<K, S> {
         PubSub {
             shared: Arc::new(Shared {
                 current: Cell::new(Version::default()),
-                writer: Mutex::new(Writer { joined: 0 }),
+                writer: Mutex::new(()),
+                joined: AtomicU64::new(0),
                 hashing: Hashing { state, mask },
                 random: self.random.map_or(Random::Thread, Random::Given),
             }),
