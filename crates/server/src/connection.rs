@@ -19,6 +19,7 @@ use crate::{
     preface::{self, Begun},
     refusals::Refusals,
     service::Services,
+    tls,
 };
 
 /// Under TLS, which otherwise reads 4 KiB at a time: a full record and its header in one go.
@@ -34,15 +35,39 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Stale data that a slow subscriber's stream may hold behind its ring.
 const SEND_BUFFER: usize = 128 * 1024;
 
-/// Finds subscribers that vanished without a word; clients answer by themselves.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How the router finds out that a client has vanished without a word. A client that is there
+/// answers pings by itself, however slowly it reads its streams.
+///
+/// # Examples
+///
+/// ```
+/// let keepalive = server::Keepalive::default();
+/// // within a minute the other members of its shard group get everything
+/// assert!((keepalive.interval + keepalive.timeout).as_secs() < 60);
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Keepalive {
+    /// Time without a word from the client after which it is pinged. Default: 30 s.
+    pub interval: Duration,
+    /// Time it has for its answer. Default: 20 s.
+    pub timeout: Duration,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(30),
+            timeout: Duration::from_secs(20),
+        }
+    }
+}
 
 /// What is the same for all connections.
 pub(crate) struct Shared {
-    pub(crate) tls: TlsAcceptor,
+    pub(crate) tls: Arc<tls::Port>,
     pub(crate) services: Services,
     pub(crate) handshake_timeout: Duration,
+    pub(crate) keepalive: Keepalive,
     pub(crate) max_age: Option<config::ConnectionAge>,
     pub(crate) refusals: Arc<Refusals>,
 }
@@ -51,7 +76,7 @@ pub(crate) struct Shared {
 pub(crate) async fn serve(socket: StdTcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     let drain = shared.services.drain.clone();
     let opened = tokio::select! {
-        opened = time::timeout(shared.handshake_timeout, handshake(socket, &shared.tls)) => opened,
+        opened = time::timeout(shared.handshake_timeout, handshake(socket, shared.tls.acceptor())) => opened,
         // a peer that has not finished its handshake has nothing to lose
         () = drain.cancelled() => return,
     };
@@ -73,8 +98,8 @@ pub(crate) async fn serve(socket: StdTcpStream, peer: SocketAddr, shared: Arc<Sh
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_interval(shared.keepalive.interval)
+            .keep_alive_timeout(shared.keepalive.timeout)
             .serve_connection(TokioIo::new(client), service)
     );
 
@@ -102,7 +127,7 @@ pub(crate) async fn serve(socket: StdTcpStream, peer: SocketAddr, shared: Arc<Sh
 /// A client that has shown its certificate and begun to speak HTTP/2.
 type Client = Begun<TlsStream<BufReader<TcpStream>>>;
 
-async fn handshake(socket: StdTcpStream, tls: &TlsAcceptor) -> io::Result<Client> {
+async fn handshake(socket: StdTcpStream, tls: TlsAcceptor) -> io::Result<Client> {
     let socket = TcpStream::from_std(socket)?;
     // with it off, small frames wait for the peer's delayed acknowledgements
     socket.set_nodelay(true)?;

@@ -20,6 +20,7 @@ mod server;
 mod service;
 mod tls;
 
+pub use connection::Keepalive;
 pub use error::Error;
 pub use server::Server;
 pub use service::MAX_REQUEST_BYTES;

@@ -40,12 +40,13 @@ fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn serve(settings: &config::Settings) -> ExitCode {
     // before anybody can know that we run: a signal from then on must not cut us off
-    let (mut terminate, mut interrupt) = match (
+    let (mut terminate, mut interrupt, mut hang_up) = match (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
+        signal(SignalKind::hangup()),
     ) {
-        (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
-        (Err(error), _) | (_, Err(error)) => {
+        (Ok(terminate), Ok(interrupt), Ok(hang_up)) => (terminate, interrupt, hang_up),
+        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
             tracing::error!("can't listen for signals: {error}");
             return ExitCode::FAILURE;
         }
@@ -64,10 +65,14 @@ async fn serve(settings: &config::Settings) -> ExitCode {
     tracing::info!("grpc bound to: {}", server.grpc_address());
     tracing::info!("pprof bound to: {}", server.debug_address());
 
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("told to end (SIGTERM): draining"),
-        _ = interrupt.recv() => tracing::info!("told to end (SIGINT): draining"),
-    }
+    let told = loop {
+        tokio::select! {
+            _ = terminate.recv() => break "SIGTERM",
+            _ = interrupt.recv() => break "SIGINT",
+            _ = hang_up.recv() => reload_certificates(&server),
+        }
+    };
+    tracing::info!("told to end ({told}): draining");
     let drained = tokio::task::spawn_blocking(|| server.drain());
     tokio::select! {
         ended = drained => {
@@ -79,5 +84,14 @@ async fn serve(settings: &config::Settings) -> ExitCode {
         }
         _ = terminate.recv() => std::process::exit(INTERRUPTED.into()),
         _ = interrupt.recv() => std::process::exit(INTERRUPTED.into()),
+    }
+}
+
+fn reload_certificates(server: &Server) {
+    match server.reload_certificates() {
+        Ok(()) => tracing::info!("certificates read again (SIGHUP): new connections see them"),
+        Err(error) => {
+            tracing::error!("certificates not read again (SIGHUP), the old ones stay: {error}");
+        }
     }
 }

@@ -13,15 +13,21 @@ use prometheus_client::{
 };
 use router::{Router, SubscriptionCounters};
 
-use crate::refusals::Refusals;
+use tokio_util::task::TaskTracker;
+
+use crate::{refusals::Refusals, tls};
 
 /// Renders the metrics of one router.
 pub(crate) struct Exposition(Registry);
 
-struct Pipeline {
-    router: Router,
-    refusals: Arc<Refusals>,
-    capacities: config::Buffers,
+/// Who knows the figures.
+pub(crate) struct Sources {
+    pub(crate) router: Router,
+    pub(crate) capacities: config::Buffers,
+    /// One task each.
+    pub(crate) connections: TaskTracker,
+    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) tls: Arc<tls::Port>,
 }
 
 type Label = (&'static str, String);
@@ -30,17 +36,9 @@ impl Exposition {
     pub(crate) const CONTENT_TYPE: &str =
         "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-    pub(crate) fn new(
-        router: Router,
-        refusals: Arc<Refusals>,
-        capacities: config::Buffers,
-    ) -> Self {
+    pub(crate) fn new(sources: Sources) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Pipeline {
-            router,
-            refusals,
-            capacities,
-        }));
+        registry.register_collector(Box::new(sources));
         Self(registry)
     }
 
@@ -51,16 +49,17 @@ impl Exposition {
     }
 }
 
-impl Collector for Pipeline {
+impl Collector for Sources {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Out(encoder);
         self.totals(&mut out)?;
+        self.connections(&mut out)?;
         self.rings(&mut out)?;
         self.subscriptions(&mut out)
     }
 }
 
-impl Pipeline {
+impl Sources {
     /// What the agent gets, too, and the rest of the conservation law:
     /// `ingress == published + dropped{ingress}`, `matched == egress + dropped{egress}`.
     fn totals(&self, out: &mut Out<'_>) -> fmt::Result {
@@ -98,11 +97,29 @@ impl Pipeline {
             "publish_panics",
             "Panics contained while publishing",
             one(now.panics),
+        )
+    }
+
+    /// Who is connected, who was not let in, and with which certificates.
+    fn connections(&self, out: &mut Out<'_>) -> fmt::Result {
+        out.gauge(
+            "connections",
+            "Open connections, those in their handshake included",
+            one(self.connections.len() as u64),
         )?;
         out.counter(
             "refused_connections",
             "Connections refused in their handshake",
             one(self.refusals.total()),
+        )?;
+        let (done, failed) = self.tls.reloads();
+        out.counter(
+            "certificate_reloads",
+            "Times that the certificate files were read again",
+            [
+                (vec![label("result", "done")], done),
+                (vec![label("result", "failed")], failed),
+            ],
         )
     }
 
@@ -237,9 +254,9 @@ impl Out<'_> {
     }
 }
 
-impl fmt::Debug for Pipeline {
+impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pipeline").finish_non_exhaustive()
+        f.debug_struct("Sources").finish_non_exhaustive()
     }
 }
 

@@ -27,12 +27,18 @@ use tokio::{
     runtime::{Builder, Handle},
     time,
 };
-use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Error, agent::Agent, connection, debug::Debug, drops::Drops, metrics::Exposition,
-    refusals::Refusals, service::Services, tls,
+    Error, Keepalive,
+    agent::Agent,
+    connection,
+    debug::Debug,
+    drops::Drops,
+    metrics::{Exposition, Sources},
+    refusals::Refusals,
+    service::Services,
+    tls,
 };
 
 /// Connections that the kernel holds for us until they are accepted: a whole fleet may reconnect
@@ -60,6 +66,7 @@ pub struct Server {
     grpc_address: SocketAddr,
     debug_address: SocketAddr,
     router: Router,
+    tls: Arc<tls::Port>,
     ready: Arc<AtomicBool>,
     /// Stops accepting and starts to drain.
     drain: CancellationToken,
@@ -87,7 +94,16 @@ impl Server {
     ///
     /// Whatever keeps the router from serving; nothing is left running.
     pub fn start(settings: &Settings) -> Result<Self, Error> {
-        let tls = TlsAcceptor::from(Arc::new(tls::server_config(&settings.tls)?));
+        Self::start_with(settings, Keepalive::default())
+    }
+
+    /// The same with other intervals for finding out who has vanished.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(settings: &Settings, keepalive: Keepalive) -> Result<Self, Error> {
+        let tls = Arc::new(tls::Port::new(settings.tls.clone())?);
         let (router, repeater) = Router::new(options(settings))?;
 
         let control = Worker::start("control".to_owned())?;
@@ -112,12 +128,13 @@ impl Server {
         let drain = CancellationToken::new();
         let refusals = Arc::new(Refusals::default());
         let shared = Arc::new(connection::Shared {
-            tls,
+            tls: tls.clone(),
             services: Services {
                 router: router.clone(),
                 drain: drain.clone(),
             },
             handshake_timeout: settings.listen.handshake_timeout,
+            keepalive,
             max_age: settings.listen.max_connection_age,
             refusals: refusals.clone(),
         });
@@ -135,11 +152,13 @@ impl Server {
         control.handle.spawn(
             Debug {
                 ready: ready.clone(),
-                metrics: Exposition::new(
-                    router.clone(),
-                    refusals.clone(),
-                    settings.buffers.clone(),
-                ),
+                metrics: Exposition::new(Sources {
+                    router: router.clone(),
+                    capacities: settings.buffers.clone(),
+                    connections: connections.clone(),
+                    refusals: refusals.clone(),
+                    tls: tls.clone(),
+                }),
             }
             .serve(debug),
         );
@@ -156,6 +175,7 @@ impl Server {
             grpc_address,
             debug_address,
             router,
+            tls,
             ready,
             drain,
             connections,
@@ -180,6 +200,27 @@ impl Server {
     /// The pipeline inside.
     pub fn router(&self) -> &Router {
         &self.router
+    }
+
+    /// Reads the certificate files again. Connections from now on see the new identity and are
+    /// checked against the new authorities; open ones stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// Whatever is wrong with the files, as at the start; the router goes on with what it has.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let settings = config::Settings::from_env()?;
+    /// let server = server::Server::start(&settings)?;
+    /// if let Err(error) = server.reload_certificates() {
+    ///     eprintln!("the old certificates stay in use: {error}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reload_certificates(&self) -> Result<(), Error> {
+        self.tls.reload()
     }
 
     /// Ends in order, within the drain deadline: no new connection; producers' streams end;

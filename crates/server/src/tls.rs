@@ -4,8 +4,16 @@
 //! authenticate clients, no name check, `h2` by ALPN. The configured cipher suites apply to TLS
 //! 1.2; the suites of 1.3 are always on, or a router with the usual list would refuse 1.3.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
+use arc_swap::ArcSwap;
 use rustls::{
     CertificateError, CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
@@ -17,19 +25,76 @@ use rustls_pki_types::{
     CertificateDer, PrivateKeyDer, ServerName, UnixTime,
     pem::{self, PemObject},
 };
+use tokio_rustls::TlsAcceptor;
 
 use crate::Error;
 
 /// The name on the agents' certificates.
 pub(crate) const AGENT_NAME: &str = "metron";
 
-/// The configuration of the gRPC port.
+/// The configuration of the gRPC port, which can be made anew from the same files while the router
+/// runs.
+///
+/// It is exchanged as a whole: identity and authorities belong together, and a session that the old
+/// authorities let in can't be resumed under the new ones. Each handshake keeps the configuration
+/// that it began with; open connections notice nothing.
+pub(crate) struct Port {
+    files: config::Tls,
+    current: ArcSwap<ServerConfig>,
+    reloaded: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Port {
+    /// # Errors
+    ///
+    /// As [`server_config`].
+    pub(crate) fn new(files: config::Tls) -> Result<Self, Error> {
+        Ok(Self {
+            current: ArcSwap::from_pointee(server_config(&files)?),
+            files,
+            reloaded: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        })
+    }
+
+    /// For one handshake.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.current.load_full().into()
+    }
+
+    /// Reads the files again, for the handshakes from now on.
+    ///
+    /// # Errors
+    ///
+    /// As [`server_config`]; everything is as it was then.
+    pub(crate) fn reload(&self) -> Result<(), Error> {
+        match server_config(&self.files) {
+            Ok(config) => {
+                self.current.store(Arc::new(config));
+                self.reloaded.fetch_add(1, Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                self.failed.fetch_add(1, Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// How often the files were read again, with success and without.
+    pub(crate) fn reloads(&self) -> (u64, u64) {
+        (self.reloaded.load(Relaxed), self.failed.load(Relaxed))
+    }
+}
+
+/// Reads the files into the configuration of the gRPC port.
 ///
 /// # Errors
 ///
 /// A file that can't be read or used, a key that doesn't fit, a certificate that is not valid now:
 /// each names the file.
-pub fn server_config(tls: &config::Tls) -> Result<ServerConfig, Error> {
+fn server_config(tls: &config::Tls) -> Result<ServerConfig, Error> {
     let provider = Arc::new(provider(&tls.cipher_suites));
     let (chain, key) = identity(tls)?;
     let roots = Arc::new(roots(&tls.ca_file)?);
