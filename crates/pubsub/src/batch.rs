@@ -9,15 +9,15 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::Event;
 use crate::interest::Reach;
 use crate::node::{Group, Member, Node, Record};
 use crate::ordered::Ordered;
-use crate::publish::{Calls, Published};
+use crate::publish::{Calls, Published, publish};
 use crate::random::Random;
 use crate::selection::{Selection, WORD};
 use crate::table::Table;
 use crate::tree::Shared;
+use crate::{Equivalent, Event};
 
 /// Events that are walked with bitmaps of one size. A larger batch goes through in windows.
 const WINDOW: usize = 4096;
@@ -84,6 +84,9 @@ struct Passed<'t, K, S> {
     node: &'t Node<K, S>,
     /// The number of its child for any key, once an event passed that.
     any: Option<u32>,
+    /// Key and number of the child that an event passed last. Events of one batch often come in
+    /// runs, and comparing is cheaper than looking up.
+    last: Option<(&'t K, u32)>,
 }
 
 impl<K, S> Publisher<K, S>
@@ -117,11 +120,17 @@ where
         mut deliver: impl FnMut(&S, &Selection<'_>),
     ) -> Published {
         let shared = &*self.shared;
+        let len = events.len();
+        let mut events = events;
+        if len == 1
+            && let Some(event) = events.next()
+        {
+            let selection = Selection::new(1, 0, &[1]);
+            return publish(shared, &event, |subscriber| deliver(subscriber, &selection));
+        }
         let version = shared.load();
         let mut published = Published::default();
         let mut scratch = self.scratch.take();
-        let mut events = events;
-        let len = events.len();
         for start in (0..len).step_by(WINDOW) {
             let size = (len - start).min(WINDOW);
             scratch.begin(&version.root, size);
@@ -187,7 +196,11 @@ impl<'t, K, S> Scratch<'t, K, S> {
     /// Notes a node that no event has passed yet. Returns its number.
     fn passed(&mut self, node: &'t Node<K, S>) -> u32 {
         let number = self.nodes.len() as u32;
-        self.nodes.push(Passed { node, any: None });
+        self.nodes.push(Passed {
+            node,
+            any: None,
+            last: None,
+        });
         let words = self.node_words.len() + self.width;
         self.node_words.resize(words, 0);
         number
@@ -220,16 +233,25 @@ impl<'t, K, S> Scratch<'t, K, S> {
                 if node.children.is_empty() {
                     continue;
                 }
-                let hash = *hash.get_or_insert_with(|| shared.hashing.hash(&key));
-                if let Some(own) = node.children.get(hash, &key) {
-                    let next = self.nodes.len() as u32;
-                    let address = std::ptr::from_ref(own).addr();
-                    let number = self.table.number(address, || next);
-                    if number == next {
-                        self.passed(own);
+                let last = self.nodes[parent as usize].last;
+                let number = match last {
+                    Some((same, number)) if key.equivalent(same) => number,
+                    _ => {
+                        let hash = *hash.get_or_insert_with(|| shared.hashing.hash(&key));
+                        let Some((stored, own)) = node.children.get(hash, &key) else {
+                            continue;
+                        };
+                        let next = self.nodes.len() as u32;
+                        let address = std::ptr::from_ref(own).addr();
+                        let number = self.table.number(address, || next);
+                        if number == next {
+                            self.passed(own);
+                        }
+                        self.nodes[parent as usize].last = Some((stored, number));
+                        number
                     }
-                    self.note(own, number, index, event);
-                }
+                };
+                self.note(self.nodes[number as usize].node, number, index, event);
             }
             std::mem::swap(&mut self.here, &mut self.next);
             depth += 1;

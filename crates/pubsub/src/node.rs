@@ -107,7 +107,7 @@ impl<K, S> Node<K, S> {
             true => None,
             false => self.children.get(hashing.hash(key), key),
         };
-        (self.any.as_deref(), own)
+        (self.any.as_deref(), own.map(|(_, own)| own))
     }
 
     #[inline]

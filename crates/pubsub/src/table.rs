@@ -28,15 +28,19 @@ const FREE: Place = Place {
 const SMALLEST: usize = 64;
 
 impl Table {
-    pub(crate) fn new() -> Self {
+    /// A table that has no memory yet; it gets some when it is cleared for the first time.
+    pub(crate) const fn new() -> Self {
         Table {
-            places: vec![FREE; SMALLEST],
+            places: Vec::new(),
             used: 0,
-            stamp: 1,
+            stamp: 0,
         }
     }
 
     pub(crate) fn clear(&mut self) {
+        if self.places.is_empty() {
+            self.places = vec![FREE; SMALLEST];
+        }
         self.used = 0;
         self.stamp = self.stamp.checked_add(1).unwrap_or_else(|| {
             self.places.fill(FREE);

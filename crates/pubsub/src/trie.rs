@@ -80,9 +80,9 @@ impl<K, V> Trie<K, V> {
         self.root.is_none()
     }
 
-    /// Looks up `key`, whose hash is `hash`.
+    /// Looks up `key`, whose hash is `hash`: the key as it is stored, and its value.
     #[inline]
-    pub(crate) fn get<Q: Equivalent<K>>(&self, hash: u64, key: &Q) -> Option<&V> {
+    pub(crate) fn get<Q: Equivalent<K>>(&self, hash: u64, key: &Q) -> Option<(&K, &V)> {
         let mut slot = self.root.as_ref()?;
         let mut rest = hash;
         while let Slot::Branch { bitmap, slots } = slot {
@@ -102,7 +102,7 @@ impl<K, V> Trie<K, V> {
             }
             _ => None,
         };
-        entry.map(|entry| &entry.value)
+        entry.map(|entry| (&entry.key, &entry.value))
     }
 }
 
@@ -412,13 +412,13 @@ mod tests {
                         model.entry(key).and_modify(|place| *place = value);
                     }
                 }
-                prop_assert_eq!(trie.get(hash, &key), model.get(&key));
+                prop_assert_eq!(trie.get(hash, &key), model.get_key_value(&key));
                 prop_assert_eq!(trie.is_empty(), model.is_empty());
                 prop_assert_eq!(content(&before), known, "an old version changed");
             }
             prop_assert_eq!(content(&trie), model.clone());
             for key in 0..200 {
-                prop_assert_eq!(trie.get(hashes.of(key), &key), model.get(&key));
+                prop_assert_eq!(trie.get(hashes.of(key), &key), model.get_key_value(&key));
             }
             for key in model.into_keys() {
                 prop_assert!(trie.update(hashes.of(key), &key, &mut |_| Need::Remove));
