@@ -9,11 +9,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             "proto/envelope.proto",
             "proto/ingress.proto",
             "proto/egress.proto",
+            "proto/plumbing.proto",
         ],
         ["proto"],
     )?;
     prost_build::Config::new()
         .btree_map(["."])
+        .bytes([".plumbing"])
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -36,6 +36,13 @@ pub enum Error {
         /// What is wrong there.
         flaw: Flaw,
     },
+
+    /// A v1 envelope lacks a field that it must have.
+    #[error("v1 envelope without {field}, which is required")]
+    Missing {
+        /// The field, as `Message.field`.
+        field: &'static str,
+    },
 }
 
 /// What is wrong with the bytes at one place.

@@ -60,7 +60,11 @@ mod message;
 mod route;
 mod run;
 mod scan;
+mod schema;
 mod wire;
+
+pub mod convert;
+pub mod v1;
 
 pub use error::{Error, Flaw};
 pub use keys::{Key, KeyRef, MetricNames, NameSet};
@@ -68,6 +72,7 @@ pub use message::{Facts, Limits, Message};
 pub use route::{selector_to_path, selectors_to_interest};
 pub use run::Run;
 pub use scan::Kind;
+pub use schema::Text;
 pub use wire::MAX_DEPTH;
 
 /// The v2 protobuf messages as plain structs, for clients and tests. The router itself never

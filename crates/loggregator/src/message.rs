@@ -30,7 +30,7 @@ impl Limits {
     /// Places in a message are kept as 32-bit numbers.
     const MOST: usize = 1 << 30;
 
-    fn check(self, len: usize) -> Result<(), Error> {
+    pub(crate) fn check(self, len: usize) -> Result<(), Error> {
         let limit = self.bytes.min(Self::MOST);
         if len > limit {
             Err(Error::TooLarge { len, limit })

@@ -170,6 +170,17 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// The next eight bytes.
+    pub(crate) fn fixed64(&mut self) -> Result<[u8; 8]> {
+        match self.rest.split_first_chunk() {
+            Some((value, rest)) => {
+                self.rest = rest;
+                Ok(*value)
+            }
+            None => Err(self.fault(Flaw::Truncated)),
+        }
+    }
+
     /// A length and as many bytes: a cursor over them; this one goes on behind them.
     #[inline(always)]
     pub(crate) fn nested(&mut self) -> Result<Cursor<'a>> {

@@ -3,11 +3,12 @@
 
 mod support;
 
-use loggregator::v2;
+use loggregator::v1::Pushed;
+use loggregator::{Limits, v2};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message as _;
-use support::{cases, element, oracle};
+use support::{cases, element, events, oracle};
 
 /// A field as a producer gone wild might send it: any small number, any wire type, content that may
 /// be fields again, or text, or noise.
@@ -35,6 +36,73 @@ fn field() -> impl Strategy<Value = Vec<u8>> {
             }),
         ]
     })
+}
+
+/// A field of a v1 envelope, often a whole message of a kind, now and then with a field too few.
+fn v1_field() -> impl Strategy<Value = Vec<u8>> {
+    let text = || prop_oneof![4 => vec(b'a'..b'd', 0..4), 1 => vec(any::<u8>(), 0..4)];
+    let text_field =
+        move |number: u64| text().prop_map(move |text| length_delimited(number, &text));
+    let number_field = |number: u64| {
+        prop_oneof![1 => 0..50_u64, 1 => any::<u64>()]
+            .prop_map(move |value| [varint(number << 3), varint(value)].concat())
+    };
+    let double_field = |number: u64| {
+        any::<f64>()
+            .prop_map(move |value| [varint(number << 3 | 1), value.to_le_bytes().to_vec()].concat())
+    };
+    let message = |number: u64, fields: Vec<BoxedStrategy<Vec<u8>>>| {
+        (
+            fields,
+            any::<prop::sample::Index>(),
+            prop::bool::weighted(0.2),
+        )
+            .prop_map(move |(mut fields, index, remove)| {
+                if remove {
+                    fields.remove(index.index(fields.len()));
+                }
+                length_delimited(number, &fields.concat())
+            })
+    };
+    let numbers = |numbers: &[u64]| {
+        numbers
+            .iter()
+            .map(|n| number_field(*n).boxed())
+            .collect::<Vec<_>>()
+    };
+    let texts = |numbers: &[u64]| {
+        numbers
+            .iter()
+            .map(|n| text_field(*n).boxed())
+            .collect::<Vec<_>>()
+    };
+    let uuid = |number: u64| message(number, numbers(&[1, 2])).boxed();
+    let http = [
+        numbers(&[1, 2, 4, 5, 9, 10, 13]),
+        texts(&[6, 7, 8, 14, 15, 15]),
+        vec![uuid(3), uuid(12)],
+    ];
+    let log = [texts(&[1, 4, 5, 6]), numbers(&[2, 3])];
+    let value = [texts(&[1, 3]), vec![double_field(2).boxed()]];
+    let counter = [texts(&[1]), numbers(&[2, 3])];
+    let error = [texts(&[1, 3]), numbers(&[2])];
+    let container = [
+        texts(&[1]),
+        numbers(&[2, 4, 5, 6, 7]),
+        vec![double_field(3).boxed()],
+    ];
+    prop_oneof![
+        message(7, http.concat()),
+        message(8, log.concat()),
+        message(9, value.concat()),
+        message(10, counter.concat()),
+        message(11, error.concat()),
+        message(12, container.concat()),
+        message(17, texts(&[1, 2])),
+        text_field(13),
+        number_field(6),
+        field(),
+    ]
 }
 
 fn varint(value: u64) -> Vec<u8> {
@@ -123,32 +191,74 @@ proptest! {
     }
 
     #[test]
+    fn v1_fields_of_any_kind(fields in vec(v1_field(), 0..10)) {
+        // Without these two no envelope is complete.
+        let origin = length_delimited(1, b"o");
+        let event_type = [0x10, 4 + fields.len() as u8 % 7];
+        events::check(&[&origin, &event_type[..], &fields.concat()].concat());
+        events::check(&fields.concat());
+    }
+
+    #[test]
     fn noise(bytes in vec(any::<u8>(), 0..64)) {
         oracle::check(&bytes);
         oracle::check(&element(&bytes));
+        events::check(&bytes);
     }
 }
 
-/// What the fuzz target does, for a fixed number of inputs and always the same ones: seeds, changed
-/// a little at a time.
+/// How many inputs the smoke runs of the fuzz targets take.
+const INPUTS: usize = 100_000;
+
+/// What the fuzz target `message` does, for a fixed number of inputs and always the same ones.
 #[test]
 fn mutated_vectors() {
-    const INPUTS: usize = 200_000;
-    let mut random = Random(0x2545_F491_4F6C_DD1D);
-    let seeds = seeds();
     let mut accepted = 0;
-    for _ in 0..INPUTS {
-        let mut input = random.pick(&seeds).clone();
-        for _ in 0..1 + random.below(4) {
-            random.mutate(&mut input, &seeds);
-        }
+    for input in mutations(seeds()).take(INPUTS) {
         accepted += usize::from(oracle::decode(&input).is_some());
         oracle::check(&input);
     }
     assert!(
-        accepted > INPUTS / 20 && accepted < INPUTS / 20 * 19,
+        (INPUTS / 20..INPUTS / 20 * 19).contains(&accepted),
         "{accepted} of {INPUTS}"
     );
+}
+
+/// What the fuzz target `v1` does.
+#[test]
+fn mutated_v1_vectors() {
+    let mut accepted = 0;
+    for input in mutations(v1_seeds()).take(INPUTS) {
+        accepted += usize::from(Pushed::parse(&input, Limits::default()).is_ok());
+        events::check(&input);
+    }
+    assert!(
+        (INPUTS / 20..INPUTS / 20 * 19).contains(&accepted),
+        "{accepted} of {INPUTS}"
+    );
+}
+
+/// Seeds, changed a little at a time.
+fn mutations(seeds: Vec<Vec<u8>>) -> impl Iterator<Item = Vec<u8>> {
+    let mut random = Random(0x2545_F491_4F6C_DD1D);
+    std::iter::from_fn(move || {
+        let mut input = random.pick(&seeds).clone();
+        for _ in 0..1 + random.below(4) {
+            random.mutate(&mut input, &seeds);
+        }
+        Some(input)
+    })
+}
+
+/// Every v1 input of the vectors.
+fn v1_seeds() -> Vec<Vec<u8>> {
+    let wire = cases(include_str!("vectors/wire-decode.jsonl")).into_iter();
+    let wire = wire.filter(|case| case["type"] == "events.Envelope");
+    let conversion = cases(include_str!("vectors/conversion.jsonl")).into_iter();
+    let conversion = conversion.filter(|case| case["direction"] == "v1_to_v2");
+    wire.chain(conversion)
+        .map(|case| support::bytes(&case, "input_b64"))
+        .collect()
 }
 
 /// Every v2 input of the vectors, and a batch of all kinds.
@@ -178,10 +288,12 @@ fn seeds() -> Vec<Vec<u8>> {
 #[test]
 #[ignore = "writes files"]
 fn write_fuzz_corpus() {
-    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/message");
-    std::fs::create_dir_all(corpus).unwrap();
-    for (number, seed) in seeds().iter().enumerate() {
-        std::fs::write(format!("{corpus}/seed-{number:03}"), seed).unwrap();
+    for (target, seeds) in [("message", seeds()), ("v1", v1_seeds())] {
+        let corpus = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::create_dir_all(&corpus).unwrap();
+        for (number, seed) in seeds.iter().enumerate() {
+            std::fs::write(format!("{corpus}/seed-{number:03}"), seed).unwrap();
+        }
     }
 }
 

@@ -1,100 +1,29 @@
 //! The reference's routing (`vectors/routing.jsonl`), through selectors, facts and the real
-//! subscriber tree. One difference is meant: a stream gets an envelope once, however many of its
-//! selectors match, so counts above 1 are 1.
+//! subscriber tree.
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::hash::Hash;
-
 use loggregator::{Limits, Message, selectors_to_interest, v2};
 use prost::Message as _;
-use pubsub::{Event, Interest, PubSub};
-use serde_json::Value;
-use support::{bytes, cases};
-
-const VECTORS: &str = include_str!("vectors/routing.jsonl");
-
-/// How often the one envelope of a case is published: enough that each member of a group of two or
-/// three gets it at times, up to one failure in 10^15 runs.
-const ROUNDS: usize = 100;
-
-fn api(name: &str) -> impl Iterator<Item = Value> {
-    cases(VECTORS)
-        .into_iter()
-        .filter(move |case| case["api"] == name)
-}
+use pubsub::PubSub;
+use support::{bytes, cases, routing};
 
 #[test]
 fn v2() {
     let mut seen = 0;
-    for case in api("v2") {
+    for case in cases(routing::VECTORS) {
+        if case["api"] != "v2" {
+            continue;
+        }
         let message =
             Message::parse_envelope(&bytes(&case, "publish_b64"), Limits::default()).unwrap();
-        check(&case, &message.facts(0), |request| {
+        routing::check(&case, &message.facts(0), |request| {
             let request = v2::EgressBatchRequest::decode(request).unwrap();
             selectors_to_interest(&request)
         });
         seen += 1;
     }
     assert_eq!(seen, 35);
-}
-
-/// Subscribes and unsubscribes as the case says, publishes `event`, and compares who got it.
-fn check<K>(case: &Value, event: &impl Event<K>, interest: impl Fn(&[u8]) -> Interest<K>)
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
-    let tree = PubSub::new();
-    let mut subscriptions = BTreeMap::new();
-    for subscriber in case["subscribe"].as_array().unwrap() {
-        let id = subscriber["id"].as_str().unwrap().to_owned();
-        let interest = interest(&bytes(subscriber, "request_b64"));
-        let subscription = tree.subscribe(id.clone(), interest);
-        assert!(subscriptions.insert(id, subscription).is_none(), "{case}");
-    }
-    for id in case["unsubscribe"].as_array().into_iter().flatten() {
-        drop(subscriptions.remove(id.as_str().unwrap()).unwrap());
-    }
-
-    let mut totals = BTreeMap::<String, usize>::new();
-    for round in 0..ROUNDS {
-        let mut copies = BTreeMap::<String, usize>::new();
-        tree.publish(event, |id: &String| {
-            *copies.entry(id.clone()).or_default() += 1
-        });
-        for (id, count) in case["always"].as_object().unwrap() {
-            let expected = count.as_u64().unwrap().min(1) as usize;
-            assert_eq!(
-                copies.remove(id).unwrap_or(0),
-                expected,
-                "{id}, round {round}: {case}"
-            );
-        }
-        for group in case["random"].as_array().into_iter().flatten() {
-            let members = group["members"].as_array().unwrap();
-            let mut sum = 0;
-            for member in members {
-                let member = member.as_str().unwrap().to_owned();
-                let count = copies.remove(&member).unwrap_or(0);
-                *totals.entry(member).or_default() += count;
-                sum += count;
-            }
-            assert_eq!(
-                sum as u64,
-                group["sum"].as_u64().unwrap(),
-                "round {round}: {case}"
-            );
-        }
-        assert_eq!(
-            copies,
-            BTreeMap::new(),
-            "nobody else, round {round}: {case}"
-        );
-    }
-    for (member, total) in totals {
-        assert!(total > 0, "{member} never got one of {ROUNDS}: {case}");
-    }
 }
 
 /// Field case P7.

@@ -154,6 +154,8 @@ proptest! {
         prop_assert_eq!(hasher.hash_one(borrowed), hasher.hash_one(&key));
         let owned = Key::metric_names(names.iter().map(|name| &**name));
         prop_assert_eq!(owned.is_some(), distinct.len() == names.len());
+        let more = distinct.iter().map(|name| &**name).chain(["one more"]);
+        prop_assert!(!borrowed.equivalent(&Key::metric_names(more).unwrap()));
         if let Some(missing) = Key::metric_names(distinct.iter().skip(1).map(|name| &**name)) {
             prop_assert_eq!(borrowed.equivalent(&missing), distinct.is_empty());
         }

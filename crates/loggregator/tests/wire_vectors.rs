@@ -3,7 +3,7 @@
 
 mod support;
 
-use loggregator::{Error, Flaw, Limits, Message, v2};
+use loggregator::{Error, Flaw, Kind, Limits, Message, v2};
 use prost::Message as _;
 use support::{bytes, cases, element, oracle};
 
@@ -168,4 +168,113 @@ fn the_size_limit_is_exact() {
         error.to_string(),
         "message of 10485761 bytes is over the limit of 10485760 bytes"
     );
+}
+
+#[test]
+fn kinds_that_change() {
+    let counter = |name| vec![0x2A, 3, 0x0A, 1, name];
+    let gauge = |name| vec![0x32, 5, 0x0A, 3, 0x0A, 1, name];
+    let log = vec![0x22, 0];
+    let event = vec![0x52, 0];
+    for (parts, kind, names) in [
+        (
+            vec![gauge(b'a'), counter(b'b'), gauge(b'c')],
+            Kind::Gauge,
+            &["c"][..],
+        ),
+        (
+            vec![gauge(b'a'), gauge(b'b'), gauge(b'a')],
+            Kind::Gauge,
+            &["a", "b"],
+        ),
+        (
+            vec![gauge(b'a'), log.clone(), gauge(b'b')],
+            Kind::Gauge,
+            &["b"],
+        ),
+        (
+            vec![counter(b'a'), event, vec![0x2A, 0]],
+            Kind::Counter,
+            &[""],
+        ),
+        (vec![counter(b'a'), vec![0x2A, 0]], Kind::Counter, &["a"]),
+        (vec![counter(b'a'), counter(b'b')], Kind::Counter, &["b"]),
+        (vec![gauge(b'a'), counter(b'b'), log], Kind::Log, &[]),
+    ] {
+        let batch = element(&parts.concat());
+        oracle::check(&batch);
+        let message = Message::parse(&batch, Limits::default()).unwrap();
+        let facts = message.facts(0);
+        assert_eq!(facts.kind(), Some(kind), "{parts:?}");
+        let found: Vec<&[u8]> = facts.metric_names().iter().collect();
+        assert_eq!(
+            found,
+            names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>(),
+            "{parts:?}"
+        );
+    }
+}
+
+#[test]
+fn metrics_named_twice_count_once() {
+    for metrics in [2_u8, 10, 16, 17, 60] {
+        let names = (0..metrics).chain((0..metrics).step_by(3)).chain([5]);
+        let entries = names.flat_map(|name| [0x0A, 3, 0x0A, 1, b'A' + name % 64]);
+        let entries: Vec<u8> = entries.collect();
+        let mut gauge = vec![0x32];
+        prost::encoding::encode_varint(entries.len() as u64, &mut gauge);
+        gauge.extend_from_slice(&entries);
+        // Envelopes around it have names of their own.
+        let counter = element(&[0x2A, 3, 0x0A, 1, b'c']);
+        let batch = [counter.clone(), element(&gauge), counter].concat();
+        oracle::check(&batch);
+        let message = Message::parse(&batch, Limits::default()).unwrap();
+        let distinct = if metrics > 5 { metrics } else { metrics + 1 };
+        assert_eq!(message.facts(1).metric_names().len(), usize::from(distinct));
+    }
+}
+
+/// A tag of 1290 bytes whose first bytes, its two-byte length included, could be taken for a shorter
+/// tag of the usual shape: the second byte of the length for the entry's first key, and so on.
+#[test]
+fn long_tags_are_not_taken_for_short_ones() {
+    const LEN: usize = 1290;
+    let mut key = [b'k'; 20];
+    (key[9], key[10]) = (0x12, 124);
+    let mut entry = [&[0x0A, 20], &key[..], &[0x12]].concat();
+    let value = LEN - entry.len() - 2;
+    prost::encoding::encode_varint(value as u64, &mut entry);
+    entry.resize(LEN, b'v');
+    let header = [0x4A, 0x8A, 0x0A];
+    let envelope = [&header, &*entry, &[0x12, 1, b's']].concat();
+    let batch = element(&envelope);
+    oracle::check(&batch);
+    let message = Message::parse(&batch, Limits::default()).unwrap();
+    assert_eq!(message.facts(0).source_id(), "s");
+}
+
+#[test]
+fn groups_are_nested_as_deep_as_a_full_decoder_allows() {
+    let nested = |key: u8, content: &[u8]| {
+        let mut field = vec![key];
+        prost::encoding::encode_varint(content.len() as u64, &mut field);
+        field.extend_from_slice(content);
+        field
+    };
+    let mut verdicts = [0, 0];
+    for depth in 90..103 {
+        for content in [&[][..], &[0x08, 1]] {
+            let groups = [&vec![0x7B; depth], content, &vec![0x7C; depth]].concat();
+            // In the batch, an envelope, a log, a gauge's metric and its value.
+            let log = nested(0x22, &groups);
+            let metric = nested(0x32, &nested(0x0A, &groups));
+            let value = nested(0x32, &nested(0x0A, &nested(0x12, &groups)));
+            let batches = [&groups, &log, &metric, &value].map(|envelope| element(envelope));
+            for batch in batches.iter().chain([&groups]) {
+                oracle::check(batch);
+                verdicts[usize::from(Message::parse(batch, Limits::default()).is_ok())] += 1;
+            }
+        }
+    }
+    assert!(verdicts.iter().all(|count| *count > 0), "{verdicts:?}");
 }

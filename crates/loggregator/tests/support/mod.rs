@@ -2,7 +2,9 @@
 //! held against.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod events;
 pub mod oracle;
+pub mod routing;
 
 use base64::Engine as _;
 use serde_json::Value;

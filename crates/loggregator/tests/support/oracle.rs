@@ -5,7 +5,7 @@
 //! input, such fields get a number that is unknown in every message, [`UNKNOWN`], and stay what they
 //! are otherwise. Whatever is malformed is left alone for prost to find.
 //!
-//! Used by the tests, and by the fuzz target by path.
+//! Used by the tests, and by the fuzz targets by path.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use prost::encoding::{decode_varint, encode_varint};
 const UNKNOWN: u64 = 1000;
 
 /// The known fields of a message: number, wire type, and the fields of the message in it.
-type Schema = &'static [(u64, u64, Option<&'static Fields>)];
-struct Fields(Schema);
+pub type Schema = &'static [(u64, u64, Option<&'static Fields>)];
+pub struct Fields(pub Schema);
 
 const VALUE: Fields = Fields(&[(1, 2, None), (2, 0, None), (3, 1, None)]);
 const DEPRECATED_TAG: Fields = Fields(&[(1, 2, None), (2, 2, Some(&VALUE))]);
@@ -50,7 +50,7 @@ pub fn decode(bytes: &[u8]) -> Option<v2::EnvelopeBatch> {
 }
 
 /// The input with fields of unexpected wire types made unknown ones.
-fn renumbered(bytes: &[u8], schema: Schema) -> Vec<u8> {
+pub fn renumbered(bytes: &[u8], schema: Schema) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = bytes;
     while !rest.is_empty() {
