@@ -76,6 +76,25 @@ pub async fn client_with(server: &Server, options: Options) -> Client {
         .expect("the router is reachable")
 }
 
+/// A client of a router that is a process of its own.
+pub async fn client_at(router: SocketAddr, options: Options) -> Client {
+    Client::connect(&router.to_string(), &CERTIFICATES.credentials(), &options)
+        .await
+        .expect("the router is reachable")
+}
+
+/// A connection that is through with TLS and has not said anything more.
+pub async fn tls(
+    router: SocketAddr,
+    credentials: &Credentials,
+) -> std::io::Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
+    let socket = tokio::net::TcpStream::connect(router).await?;
+    let name = rustls_pki_types::ServerName::try_from("doppler").expect("a valid DNS name");
+    tokio_rustls::TlsConnector::from(credentials.config().clone())
+        .connect(name, socket)
+        .await
+}
+
 /// A request for everything.
 pub fn firehose() -> v2::EgressBatchRequest {
     v2::EgressBatchRequest {
@@ -153,6 +172,22 @@ pub async fn receive(
         batches.push(batch);
     }
     batches
+}
+
+/// The status code that an open stream ends with, once what is still on its way has been read.
+pub async fn ending(stream: &mut lgr::client::BatchedReceiver) -> Option<tonic::Code> {
+    let read_to_the_end = async {
+        loop {
+            match stream.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Some(tonic::Code::Ok),
+                Err(error) => return error.code(),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, read_to_the_end)
+        .await
+        .expect("the stream ends")
 }
 
 pub fn payload(envelope: &v2::Envelope) -> &[u8] {

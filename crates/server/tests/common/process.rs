@@ -128,8 +128,13 @@ impl Process {
 
     /// Sends SIGTERM.
     pub fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    /// Sends a signal, by its name without the SIG.
+    pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")
-            .arg("-TERM")
+            .arg(format!("-{name}"))
             .arg(self.id().to_string())
             .status();
         assert!(sent.expect("kill is there").success());
