@@ -37,7 +37,16 @@ impl Connection {
     pub(crate) fn credentials(&self) -> Result<Credentials, Error> {
         match (&self.cert, &self.key, &self.ca) {
             (Some(cert), Some(key), Some(ca)) => Credentials::load(cert, key, ca),
-            _ => Credentials::from_directory(&self.certs, &self.identity),
+            _ => Credentials::from_directory(&self.certs, &self.identity).map_err(|error| {
+                if self.certs.exists() {
+                    return error;
+                }
+                let directory = self.certs.display();
+                Error::Argument {
+                    argument: format!("--certs {directory}"),
+                    reason: format!("no such directory; `lgr certs {directory}` makes one"),
+                }
+            }),
         }
     }
 

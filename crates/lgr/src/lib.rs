@@ -14,3 +14,8 @@ mod error;
 pub mod numbered;
 
 pub use error::Error;
+
+/// The README's example is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

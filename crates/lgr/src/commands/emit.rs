@@ -5,7 +5,7 @@
 //! first envelope has waited for a while.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, IsTerminal};
 use std::num::NonZeroUsize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,7 @@ use crate::stop::Stop;
 #[derive(Clone, Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
-    /// Generate envelopes of this kind; repeat it, or separate kinds by commas, for several in turn
+    /// Generate envelopes of this kind; several by commas, in turn
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND")]
     kind: Vec<KindArgument>,
     /// Stop after so many envelopes
@@ -117,6 +117,9 @@ pub(crate) async fn run(arguments: Arguments, mut stop: Stop) -> Result<(), Erro
         clients = arguments.connection.connect() => clients?,
         () = stop.requested() => return Ok(()),
     };
+    if arguments.kind.is_empty() && io::stdin().is_terminal() {
+        eprintln!("lgr: every line that you type becomes a log envelope; ctrl-d ends it");
+    }
     let mut outlets: Vec<Outlet> = clients
         .into_iter()
         .map(|client| Outlet::open(client, arguments.call))

@@ -16,7 +16,7 @@ use crate::stop::Stop;
 /// is known. After a warm-up everything is measured for a while; then producers stop, subscribers
 /// get time to receive the rest, and the report comes.
 ///
-/// A group of subscribers is written [COUNT*]WHAT[:OPTION...], where WHAT is one of
+/// A group of subscribers is written [COUNTx]WHAT[:OPTION...], where WHAT is one of
 ///   firehose            everything
 ///   log, counter, gauge, timer, event
 ///                       every envelope of that kind
@@ -34,11 +34,11 @@ use crate::stop::Stop;
 /// Examples:
 ///
 ///   lgr load --rate 50k --pid $(pgrep router)
-///   lgr load --producers 2 --subscribe 10*firehose --rate 20k
+///   lgr load --producers 2 --subscribe 10xfirehose --rate 20k
 ///   lgr load --batch 1 --rate 1000                          (latency of single envelopes)
-///   lgr load --sources 20000 --subscribe firehose --subscribe 1000*source --rate 50k
-///   lgr load --subscribe 9*firehose --subscribe firehose:stalled --rate 50k
-///   lgr load --kinds log:8,counter:1,gauge:1 --subscribe 4*counter:shard=a:named
+///   lgr load --sources 20000 --subscribe firehose --subscribe 1000xsource --rate 50k
+///   lgr load --subscribe 9xfirehose --subscribe firehose:stalled --rate 50k
+///   lgr load --kinds log:8,counter:1,gauge:1 --subscribe 4xcounter:shard=a:named
 #[derive(Clone, Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
@@ -240,8 +240,8 @@ mod tests {
     #[test]
     fn a_line_of_everything() {
         let line = "--producers 4 --connections 2 --rate 50k --batch 10 --payload 1000 \
-                    --sources 100 --skew 1.1 --kinds log:8,counter:2 --subscribe 10*firehose \
-                    --subscribe 2*source:slow=10ms --churn 100 --window 65536 --warm-up 2s \
+                    --sources 100 --skew 1.1 --kinds log:8,counter:2 --subscribe 10xfirehose \
+                    --subscribe 2xsource:slow=10ms --churn 100 --window 65536 --warm-up 2s \
                     --duration 1m --count 1000 --drain 3s --pid 1 --json --quiet --strict";
         let arguments = parse(line).unwrap();
         assert_eq!(arguments.subscribe.len(), 2);

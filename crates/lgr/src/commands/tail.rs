@@ -32,8 +32,6 @@ use crate::stop::Stop;
 #[derive(Clone, Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    selection: Selection,
     /// Share the envelopes with all subscribers of this shard id
     #[arg(long, value_name = "ID", default_value = "")]
     shard_id: String,
@@ -52,23 +50,26 @@ pub(crate) struct Arguments {
     /// End after so long
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
-    /// End when nothing has come for so long since the last envelope
+    /// End when nothing has come for so long since the last envelope [with --expect: 5s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle_timeout: Option<Duration>,
     /// Watch the numbers that `lgr emit --numbered` gives: what is lost, duplicated or overtaken
     #[arg(long)]
     numbered: bool,
-    /// Only count, and end when so many different numbered envelopes are here; implies --quiet, and
-    /// an idle timeout of 5s unless one is given
+    /// Only count, and end when so many different numbers are here or none come any more
     #[arg(long, value_name = "N", requires = "numbered")]
     expect: Option<u64>,
-    /// At the end, print one line of JSON: {"received":N,"messages":N}; with --numbered also
-    /// "lost", "duplicated" and "out_of_order", and "received" counts different envelopes
+    /// At the end, print one line of JSON: {"received":N,"messages":N}
+    ///
+    /// With --numbered also "lost", "duplicated" and "out_of_order" (per source); "received" then
+    /// counts different numbers. What is lost after the last one to arrive only --expect knows.
     #[arg(long)]
     json_summary: bool,
     /// Subscribe again when a stream breaks, as a real consumer does; always so with several --addr
     #[arg(long)]
     reconnect: bool,
+    #[command(flatten)]
+    selection: Selection,
     #[command(flatten)]
     connection: Connection,
 }

@@ -47,7 +47,7 @@ impl FromStr for Mix {
     }
 }
 
-/// A group of subscribers that are alike: `[COUNT*]WHAT[:OPTION...]`.
+/// A group of subscribers that are alike: `[COUNTx]WHAT[:OPTION...]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
     /// As the user wrote it.
@@ -87,12 +87,21 @@ impl FromStr for Group {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (count, rest) = match text.split_once('*') {
-            Some((count, rest)) => match count.parse() {
-                Ok(count @ 0..=100_000) => (count, rest),
-                _ => return Err(format!("count `{count}` is not a number up to 100000")),
-            },
-            None => (1, text),
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (count, rest) = match text.split_at(digits) {
+            ("", rest) => (1, rest),
+            (count, rest) => {
+                // A star is natural, too, but some shells take it for a file name.
+                let Some(rest) = rest.strip_prefix(['x', '*']) else {
+                    return Err(format!(
+                        "`{text}`: a count is followed by x, as in 10xfirehose"
+                    ));
+                };
+                match count.parse() {
+                    Ok(count @ 0..=100_000) => (count, rest),
+                    _ => return Err(format!("count `{count}` is not a number up to 100000")),
+                }
+            }
         };
         let mut parts = rest.split(':');
         let what = parts.next().unwrap_or_default();
@@ -357,7 +366,7 @@ mod tests {
             (plain.count, plain.what, plain.reading),
             (1, What::Firehose, Reading::AtOnce)
         );
-        let full = group("4*counter=requests:shard=a:named:slow=50ms:idle=3");
+        let full = group("4xcounter=requests:shard=a:named:slow=50ms:idle=3");
         assert_eq!(full.what, What::Counter("requests".to_owned()));
         assert_eq!(full.shard.as_deref(), Some("a"));
         assert!(full.named && !full.is_prompt());
@@ -378,8 +387,10 @@ mod tests {
         for text in [
             "",
             "fire",
-            "x*firehose",
-            "-1*firehose",
+            "xfirehose",
+            "-1xfirehose",
+            "1000000xfirehose",
+            "10 firehose",
             "firehose:fast",
             "firehose:named",
             "firehose:shard=",

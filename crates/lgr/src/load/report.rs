@@ -398,7 +398,7 @@ mod tests {
             ..Default::default()
         };
         let group = GroupReport {
-            text: "2*firehose".to_owned(),
+            text: "2xfirehose".to_owned(),
             subscribers: 2,
             prompt: true,
             messages: 20,
@@ -462,7 +462,7 @@ subscribed and unsubscribed 7 times on the side
 router: 0.500 us CPU per envelope sent, 2.5 % of a core; 20.0 MiB resident; 50 + 2 context switches/s (waiting + interrupted)
 
 subscribers       expected  received   lost  lost %  dup.  disorder  worst      p50      p90      p99      max
-2*firehose           2,000     1,990     10    0.50     4         0     10  50.0 us  50.0 us  2.00 ms  2.00 ms
+2xfirehose           2,000     1,990     10    0.50     4         0     10  50.0 us  50.0 us  2.00 ms  2.00 ms
 firehose:stalled     1,000         0  1,000  100.00     0         0  1,000        -        -        -        -
 ";
         assert_eq!(report().to_string(), expected);
