@@ -19,9 +19,9 @@ use crate::{Path, Segment};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interest<K> {
-    paths: Vec<Path<K>>,
-    shard_id: Box<[u8]>,
-    name: Box<[u8]>,
+    pub(crate) paths: Vec<Path<K>>,
+    pub(crate) shard_id: Box<[u8]>,
+    pub(crate) name: Box<[u8]>,
 }
 
 impl<K> Interest<K> {
@@ -68,10 +68,6 @@ impl<K> Interest<K> {
     /// The deterministic name; empty if it has none.
     pub fn deterministic_name(&self) -> &[u8] {
         &self.name
-    }
-
-    pub(crate) fn into_parts(self) -> (Vec<Path<K>>, Box<[u8]>, Box<[u8]>) {
-        (self.paths, self.shard_id, self.name)
     }
 }
 

@@ -16,7 +16,9 @@ const CHUNK: usize = 16;
 const SPARSE: usize = CHUNK / 4;
 
 /// The list. Cloning it is cheap and shares everything.
+#[derive(Default)]
 pub(crate) enum Ordered<T> {
+    #[default]
     Empty,
     /// Only ever the whole list.
     One(T),
@@ -27,12 +29,6 @@ pub(crate) enum Ordered<T> {
         /// Leaves, or branches of one height; none of them is empty.
         children: Arc<[Ordered<T>]>,
     },
-}
-
-impl<T> Default for Ordered<T> {
-    fn default() -> Self {
-        Ordered::Empty
-    }
 }
 
 impl<T> Ordered<T> {

@@ -26,11 +26,13 @@ pub(crate) const WORD: usize = u64::BITS as usize;
 /// let tree = PubSub::<String, ()>::new();
 /// let _subscription = tree.subscribe((), Interest::new([Path::root().key("a")]));
 /// let batch = [From("a"), From("b"), From("a"), From("a")];
-/// tree.publisher().publish_batch(batch.iter(), |_, selection| {
+/// let published = tree.publisher().publish_batch(batch.iter(), |_, selection| {
 ///     assert_eq!((selection.count(), selection.len()), (3, 4));
 ///     assert!(selection.contains(0) && !selection.contains(1));
 ///     assert_eq!(selection.ranges().collect::<Vec<_>>(), [0..1, 2..4]);
 /// });
+/// // What panics in the callback is caught and counted.
+/// assert_eq!((published.delivered, published.panicked), (1, 0));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Selection<'a> {
@@ -111,11 +113,12 @@ impl fmt::Debug for Selection<'_> {
 /// # }
 /// # let tree = PubSub::<u32, ()>::new();
 /// # let _subscription = tree.subscribe((), Interest::new([Path::root()]));
-/// tree.publisher().publish_batch([E, E, E].iter(), |_, selection| {
+/// let published = tree.publisher().publish_batch([E, E, E].iter(), |_, selection| {
 ///     let mut ranges = selection.ranges();
 ///     assert_eq!(ranges.next(), Some(0..3));
 ///     assert_eq!(ranges.next(), None);
 /// });
+/// assert_eq!(published.panicked, 0);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ranges<'a> {

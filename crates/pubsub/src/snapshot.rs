@@ -17,16 +17,11 @@ impl<T> Cell<T> {
         Cell(ArcSwap::from_pointee(first))
     }
 
-    /// The current version, without touching a shared counter. For one publish: it must not
-    /// outlive the call.
+    /// The current version, without touching a counter that threads share. It is for one publish or
+    /// one change; whoever kept it longer would keep the whole version alive.
     #[inline]
     pub(crate) fn load(&self) -> Snapshot<T> {
         Snapshot(self.0.load())
-    }
-
-    /// The current version for as long as one likes, at the price of a shared counter.
-    pub(crate) fn load_full(&self) -> Arc<T> {
-        self.0.load_full()
     }
 
     /// Makes `next` current and hands back what was. The caller drops it where it may take long.

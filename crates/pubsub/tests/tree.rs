@@ -376,15 +376,16 @@ fn a_callback_may_use_the_tree() {
     let mut held = vec![tree.subscribe(0, Interest::new([path([])]))];
     for round in 1..5 {
         let mut fresh = Vec::new();
-        tree.publish(&Numbers::new([]), |id| {
+        let outer = tree.publish(&Numbers::new([]), |id| {
             fresh.push(tree.subscribe(round * 10 + id, Interest::new([path([])])));
             fresh.last().expect("just pushed").unsubscribe();
             let inner = tree.publish(&Numbers::new([]), |_| {});
             assert_eq!(inner.delivered, held.len());
-            let batch = [Numbers::new([])];
-            tree.publisher()
-                .publish_batch(batch.iter(), |_, _| assert!(!tree.is_empty()));
+            let batch = [Numbers::new([]), Numbers::new([])];
+            let inner = tree.publisher().publish_batch(batch.iter(), |_, _| {});
+            assert_eq!(inner.delivered, held.len());
         });
+        assert_eq!((outer.delivered, outer.panicked), (held.len(), 0));
         assert_eq!(fresh.len(), held.len());
         held.push(tree.subscribe(round, Interest::new([path([])])));
     }
@@ -478,7 +479,7 @@ fn a_batch_of_any_size_reaches_everybody() {
             assert!(!selection.is_empty() && !selection.contains(size));
             got.entry(id).or_default().extend(selection.indices());
         });
-        assert_eq!(published.delivered, calls);
+        assert_eq!((published.delivered, published.panicked), (calls, 0));
         let everything: Vec<usize> = (0..size).collect();
         let odd: Vec<usize> = (0..size).filter(|index| index % 2 == 1).collect();
         assert_eq!(got.remove("all").unwrap_or_default(), everything);
@@ -497,7 +498,8 @@ fn equal_selections_are_equal() {
     let mut known: std::collections::HashMap<Vec<std::ops::Range<usize>>, u64> = Default::default();
     let mut hashes = std::collections::HashSet::new();
     let state = std::collections::hash_map::RandomState::new();
-    tree.publisher()
+    let published = tree
+        .publisher()
         .publish_batch(batch.iter(), |_, selection| {
             use std::hash::BuildHasher;
             let hash = state.hash_one(selection);
@@ -505,6 +507,7 @@ fn equal_selections_are_equal() {
             let same = *known.entry(selection.ranges().collect()).or_insert(hash);
             assert_eq!(same, hash);
         });
+    assert_eq!((published.delivered, published.panicked), (3, 0));
     assert_eq!((known.len(), hashes.len()), (2, 2));
 }
 
