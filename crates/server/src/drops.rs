@@ -139,7 +139,7 @@ impl Display for Lost {
         );
         write!(f, "dropped {count} {envelopes}: ")?;
         match &self.of {
-            Place::Ingress => write!(f, "v2 ingress ring overran"),
+            Place::Ingress => write!(f, "ingress ring overran"),
             Place::Subscriber(info) => {
                 // debug formatting: a shard id may hold anything, a line break too
                 write!(
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(
             lines(&told),
             [
-                "dropped 5 envelopes: v2 ingress ring overran",
+                "dropped 5 envelopes: ingress ring overran",
                 "dropped 3 envelopes: v2 subscriber is slow: shard id \"log\\ncache\", \
                  peer 10.0.0.1:4711, selectors \"log of app\"",
             ]

@@ -84,8 +84,8 @@ impl Sources {
             "ring_dropped",
             "The same by kind of ring",
             [
-                (ring("ingress", "v2"), now.dropped_ingress),
-                (ring("egress", "v2"), now.dropped_egress),
+                (ring("ingress"), now.dropped_ingress),
+                (ring("egress_v2"), now.dropped_egress),
             ],
         )?;
         out.gauge(
@@ -141,16 +141,16 @@ impl Sources {
             "ring_capacity",
             "Envelopes that a ring holds",
             [
-                (ring("ingress", "v2"), sizes.ingress as u64),
-                (ring("egress", "v2"), sizes.egress_v2 as u64),
+                (ring("ingress"), sizes.ingress as u64),
+                (ring("egress_v2"), sizes.egress_v2 as u64),
             ],
         )?;
         out.gauge(
             "ring_capacity_bytes",
             "Bytes that a ring holds",
             [
-                (ring("ingress", "v2"), sizes.ingress_bytes as u64),
-                (ring("egress", "v2"), sizes.egress_bytes as u64),
+                (ring("ingress"), sizes.ingress_bytes as u64),
+                (ring("egress_v2"), sizes.egress_bytes as u64),
             ],
         )
     }
@@ -194,8 +194,8 @@ fn one(value: u64) -> [(Vec<Label>, u64); 1] {
     [(Vec::new(), value)]
 }
 
-fn ring(direction: &'static str, api: &'static str) -> Vec<Label> {
-    vec![label("direction", direction), label("api", api)]
+fn ring(kind: &'static str) -> Vec<Label> {
+    vec![label("ring", kind)]
 }
 
 fn label(name: &'static str, value: &str) -> Label {

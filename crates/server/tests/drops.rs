@@ -70,7 +70,6 @@ async fn few_lines_tell_all_losses() {
             cancels += 1;
         }
     }
-    let seconds = begun.elapsed().as_secs() as usize;
 
     // while they live their losses are told under their names
     let all_told = async || {
@@ -87,6 +86,7 @@ async fn few_lines_tell_all_losses() {
         }
     };
     let losses = all_told().await;
+    let seconds = begun.elapsed().as_secs() as usize;
     assert_eq!(losses.len(), SLOW, "{losses:#?}");
     for index in 0..SLOW {
         let key = losses
