@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use crate::subscription::Shared;
+use crate::subscription::Counted;
 
 /// The pipeline's totals at one moment.
 ///
@@ -46,6 +46,11 @@ pub struct Counters {
     pub ingress_queued: u64,
     /// Bytes queued in the ingress ring.
     pub ingress_queued_bytes: u64,
+    /// v1 forms that nobody could get although somebody had asked: v1 requires a field that the v2
+    /// envelope has not (a log without payload, a timer without a request id).
+    pub v1_incomplete: u64,
+    /// v1 envelopes with text that was not UTF-8, repaired for v2 subscribers.
+    pub v1_repaired: u64,
     /// Panics contained while publishing; always 0 unless something is badly wrong.
     pub panics: u64,
 }
@@ -86,7 +91,7 @@ pub(crate) struct Registry {
 
 #[derive(Default)]
 struct Inner {
-    live: BTreeMap<u64, Arc<Shared>>,
+    live: BTreeMap<u64, Arc<dyn Counted>>,
     ended: Sums,
     closed: bool,
 }
@@ -104,19 +109,21 @@ impl Registry {
     }
 
     /// Adds a subscription; on a registry that is closed already it is closed at once.
-    pub(crate) fn add(&self, shared: Arc<Shared>) {
+    pub(crate) fn add(&self, shared: Arc<dyn Counted>) {
         let mut inner = self.lock();
         if inner.closed {
-            shared.ring.close();
+            shared.close();
         }
-        inner.live.insert(shared.info.id, shared);
+        inner.live.insert(shared.id(), shared);
     }
 
     /// Moves a subscription's figures to the sums of the ended ones.
     pub(crate) fn remove(&self, id: u64) {
         let mut inner = self.lock();
         if let Some(shared) = inner.live.remove(&id) {
-            let (matched, egress) = shared.matched_and_egress();
+            let SubscriptionCounters {
+                matched, egress, ..
+            } = shared.counters();
             inner.ended.matched += matched;
             inner.ended.egress += egress;
             // what nobody took was overwritten, or left in the ring when the stream ended
@@ -129,7 +136,7 @@ impl Registry {
         let mut inner = self.lock();
         inner.closed = true;
         for shared in inner.live.values() {
-            shared.ring.close();
+            shared.close();
         }
     }
 

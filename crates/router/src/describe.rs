@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
-use loggregator::v2::{Selector, selector::Message};
+use loggregator::{
+    v1::plumbing::{Filter, filter},
+    v2::{Selector, selector::Message},
+};
 
 /// Selectors shown of one request; a request may have thousands.
 const MOST: usize = 8;
@@ -26,6 +29,22 @@ pub(crate) fn selectors(selectors: &[Selector]) -> String {
         let _ = write!(text, ", and {} more", selectors.len() - MOST);
     }
     text
+}
+
+/// For example `log of app-1`; `everything` for no filter.
+pub(crate) fn filter(filter: Option<&Filter>) -> String {
+    let Some(filter) = filter else {
+        return "everything".to_owned();
+    };
+    let kind = match &filter.message {
+        Some(filter::Message::Log(_)) => "log",
+        Some(filter::Message::Metric(_)) => "metric",
+        None => "everything",
+    };
+    match &*filter.app_id {
+        "" => kind.to_owned(),
+        app_id => format!("{kind} of {app_id}"),
+    }
 }
 
 fn one(selector: &Selector, text: &mut String) -> fmt::Result {
@@ -83,6 +102,20 @@ mod tests {
             "log, counter requests, gauge {cpu memory} of app-1"
         );
         assert_eq!(selectors(&[Selector::default()]), "nothing");
+    }
+
+    #[test]
+    fn says_what_a_v1_filter_asks_for() {
+        use loggregator::v1::plumbing::LogFilter;
+
+        let logs = filter::Message::Log(LogFilter {});
+        let of_app = Filter {
+            app_id: "app-1".to_owned(),
+            message: Some(logs),
+        };
+        assert_eq!(filter(Some(&of_app)), "log of app-1");
+        assert_eq!(filter(Some(&Filter::default())), "everything");
+        assert_eq!(filter(None), "everything");
     }
 
     #[test]

@@ -22,16 +22,20 @@ pub enum Error {
     Thread(#[source] io::Error),
 }
 
-/// The pipeline has stopped; the message comes back untouched.
+/// The pipeline has stopped; what was sent comes back untouched.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(router::Stopped("a message").to_string(), "the router has stopped");
+/// ```
 #[derive(thiserror::Error)]
-#[error("the router has stopped: {} envelopes not accepted", .0.len())]
-pub struct Stopped(pub Message);
+#[error("the router has stopped")]
+pub struct Stopped<T = Message>(pub T);
 
 // by hand: the payload of somebody's logs has no place in a debug print
-impl fmt::Debug for Stopped {
+impl<T> fmt::Debug for Stopped<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stopped")
-            .field("envelopes", &self.0.len())
-            .finish()
+        f.debug_struct("Stopped").finish_non_exhaustive()
     }
 }

@@ -48,6 +48,7 @@
 pub mod counters;
 mod describe;
 mod error;
+mod item;
 mod options;
 mod pipeline;
 mod publish;
@@ -59,4 +60,4 @@ pub use error::{Error, Stopped};
 pub use options::{EgressLimits, FanOut, Options, Ordering};
 pub use pipeline::{Ingress, Router};
 pub use repeater::{Repeater, RepeaterThread};
-pub use subscription::{Batch, Subscription, SubscriptionInfo};
+pub use subscription::{Api, Batch, Piece, Subscription, SubscriptionInfo};

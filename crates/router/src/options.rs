@@ -22,8 +22,10 @@ use diode::Limits;
 pub struct Options {
     /// Capacity of the ingress ring. Default: 10,000 envelopes, 64 MiB.
     pub ingress: Limits,
-    /// Capacity of each subscriber's ring and of its batches.
+    /// Capacity of each v2 subscriber's ring and of its batches.
     pub egress: EgressLimits,
+    /// The same for v1 subscribers. Default: a ring of 1,000 envelopes, else as for v2.
+    pub egress_v1: EgressLimits,
     /// Publish with several workers. Default: none, the repeater publishes itself and each
     /// subscriber gets a producer's envelopes in order.
     pub fanout: Option<FanOut>,
@@ -37,6 +39,13 @@ impl Default for Options {
                 bytes: 64 << 20,
             },
             egress: EgressLimits::default(),
+            egress_v1: EgressLimits {
+                ring: Limits {
+                    weight: 1_000,
+                    bytes: 16 << 20,
+                },
+                ..EgressLimits::default()
+            },
             fanout: None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    hash::Hash,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -9,12 +10,17 @@ use std::{
 };
 
 use diode::{Weighted, weighted};
-use loggregator::{Key, Message, Run, v2};
-use pubsub::PubSub;
+use loggregator::{
+    Key, Message, Run, v1,
+    v1::{Payload, Pushed, plumbing::SubscriptionRequest},
+    v2,
+};
+use pubsub::{Interest, PubSub};
 
 use crate::{
-    Counters, EgressLimits, Error, Options, Repeater, Stopped, Subscription, SubscriptionCounters,
-    SubscriptionInfo, counters::Registry, describe, subscription::Shared,
+    Api, Counters, EgressLimits, Error, Options, Piece, Repeater, Stopped, Subscription,
+    SubscriptionCounters, SubscriptionInfo, counters::Registry, describe, item::Item,
+    subscription::Shared,
 };
 
 /// A handle on the pipeline; clones are handles on the same one.
@@ -27,6 +33,7 @@ pub struct Router {
     ingress: Ingress,
     core: Arc<Core>,
     egress: EgressLimits,
+    egress_v1: EgressLimits,
 }
 
 /// Where producers put their messages; clones write to the same ring.
@@ -48,7 +55,7 @@ pub struct Router {
 /// ```
 #[derive(Clone)]
 pub struct Ingress {
-    ring: weighted::Writer<Run>,
+    ring: weighted::Writer<Item>,
     core: Arc<Core>,
     /// No run is longer, so that an overrun loses no more than this beyond what it must.
     longest_run: usize,
@@ -56,16 +63,27 @@ pub struct Ingress {
 
 /// What every part of the pipeline shares.
 pub(crate) struct Core {
-    pub(crate) tree: PubSub<Key, Arc<Shared>>,
+    pub(crate) tree: PubSub<Key, Arc<Shared<Run>>>,
+    pub(crate) v1_tree: PubSub<v1::Key, Arc<Shared<Payload>>>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) ingress: AtomicU64,
     pub(crate) published: AtomicU64,
+    pub(crate) v1_incomplete: AtomicU64,
+    pub(crate) v1_repaired: AtomicU64,
     pub(crate) panics: AtomicU64,
 }
 
 impl Core {
     pub(crate) fn count_published(&self, envelopes: usize) {
         self.published.fetch_add(envelopes as u64, Relaxed);
+    }
+
+    pub(crate) fn count_v1_incomplete(&self) {
+        self.v1_incomplete.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_v1_repaired(&self) {
+        self.v1_repaired.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn count_panics(&self, panics: usize) {
@@ -83,21 +101,25 @@ impl Router {
     ///
     /// A limit of 0, or a fan-out stage whose threads can't be started.
     pub fn new(options: Options) -> Result<(Self, Repeater), Error> {
-        if options.egress.batch_envelopes == 0 || options.egress.batch_bytes == 0 {
-            return Err(Error::NoRoom { ring: "subscriber" });
+        for limits in [options.egress, options.egress_v1] {
+            // subscribing can't fail later: the same limits are tried here
+            let ring = Weighted::<Run>::new(limits.ring);
+            if ring.is_err() || limits.batch_envelopes == 0 || limits.batch_bytes == 0 {
+                return Err(Error::NoRoom { ring: "subscriber" });
+            }
         }
-        // subscribing can't fail later: the same limits are tried here
-        Weighted::<Run>::new(options.egress.ring)
-            .map_err(|_| Error::NoRoom { ring: "subscriber" })?;
         let (writer, reader) = Weighted::new(options.ingress)
             .map_err(|_| Error::NoRoom { ring: "ingress" })?
             .split();
 
         let core = Arc::new(Core {
             tree: PubSub::new(),
+            v1_tree: PubSub::new(),
             registry: Arc::default(),
             ingress: AtomicU64::new(0),
             published: AtomicU64::new(0),
+            v1_incomplete: AtomicU64::new(0),
+            v1_repaired: AtomicU64::new(0),
             panics: AtomicU64::new(0),
         });
         let repeater = Repeater::new(reader, core.clone(), options.fanout)?;
@@ -111,6 +133,7 @@ impl Router {
                 ingress,
                 core,
                 egress: options.egress,
+                egress_v1: options.egress_v1,
             },
             repeater,
         ))
@@ -133,24 +156,52 @@ impl Router {
     ) -> Subscription {
         let info = SubscriptionInfo {
             id: self.core.registry.next_id(),
+            api: Api::V2,
             peer: peer.into(),
             shard_id: request.shard_id.clone(),
             deterministic_name: request.deterministic_name.clone(),
             selectors: describe::selectors(&request.selectors),
         };
-        let (ring, reader) = Weighted::new(self.egress.ring)
+        let interest = loggregator::selectors_to_interest(request);
+        self.subscribe_to(&self.core.tree, interest, info, self.egress)
+    }
+
+    /// Subscribes by the v1 API, with its filter and shard id; otherwise as
+    /// [`subscribe`](Self::subscribe).
+    pub fn subscribe_v1(
+        &self,
+        request: &SubscriptionRequest,
+        peer: impl Into<String>,
+    ) -> Subscription<Payload> {
+        let info = SubscriptionInfo {
+            id: self.core.registry.next_id(),
+            api: Api::V1,
+            peer: peer.into(),
+            shard_id: request.shard_id.clone(),
+            deterministic_name: String::new(),
+            selectors: describe::filter(request.filter.as_ref()),
+        };
+        let interest = v1::subscription_to_interest(request);
+        self.subscribe_to(&self.core.v1_tree, interest, info, self.egress_v1)
+    }
+
+    fn subscribe_to<K, T>(
+        &self,
+        tree: &PubSub<K, Arc<Shared<T>>>,
+        interest: Interest<K>,
+        info: SubscriptionInfo,
+        limits: EgressLimits,
+    ) -> Subscription<T>
+    where
+        K: Hash + Eq + Clone + Send + Sync + 'static,
+        T: Piece,
+    {
+        let (ring, reader) = Weighted::new(limits.ring)
             .expect("the limits were accepted when the router was made")
             .split();
         let shared = Arc::new(Shared::new(info, ring));
-        let interest = loggregator::selectors_to_interest(request);
-        let in_tree = self.core.tree.subscribe(shared.clone(), interest);
-        Subscription::new(
-            in_tree,
-            reader,
-            self.egress,
-            shared,
-            self.core.registry.clone(),
-        )
+        let in_tree = tree.subscribe(shared.clone(), interest);
+        Subscription::new(in_tree, reader, limits, shared, self.core.registry.clone())
     }
 
     /// The totals now.
@@ -162,6 +213,8 @@ impl Router {
         counters.dropped_ingress = self.ingress.ring.missed();
         counters.ingress_queued = self.ingress.ring.queued_weight() as u64;
         counters.ingress_queued_bytes = self.ingress.ring.queued_bytes() as u64;
+        counters.v1_incomplete = self.core.v1_incomplete.load(Relaxed);
+        counters.v1_repaired = self.core.v1_repaired.load(Relaxed);
         counters.panics = self.core.panics.load(Relaxed);
         counters.ingress = self.core.ingress.load(Relaxed);
         counters
@@ -199,15 +252,32 @@ impl Ingress {
         // counted first, so that `ingress` never lags what became of it
         let envelopes = message.len() as u64;
         self.core.ingress.fetch_add(envelopes, Relaxed);
-        if self.ring.try_set(first).is_err() {
+        if self.ring.try_set(Item::V2(first)).is_err() {
             self.core.ingress.fetch_sub(envelopes, Relaxed);
             return Err(Stopped(message));
         }
         if !rest.is_empty() {
             // if the stop comes between the two, the rest counts as dropped
-            self.ring.set_all(rest.chunks(self.longest_run, usize::MAX));
+            self.ring
+                .set_all(rest.chunks(self.longest_run, usize::MAX).map(Item::V2));
         }
         Ok(())
+    }
+
+    /// Puts a v1 envelope on the ingress ring, on the same terms as [`send`](Self::send).
+    ///
+    /// # Errors
+    ///
+    /// The router has stopped; the error gives the envelope back.
+    pub fn push(&self, envelope: Pushed) -> Result<(), Stopped<Pushed>> {
+        self.core.ingress.fetch_add(1, Relaxed);
+        self.ring.try_set(Item::v1(envelope)).map_err(|refused| {
+            self.core.ingress.fetch_sub(1, Relaxed);
+            match refused {
+                Item::V1(v1) => Stopped(v1.pushed),
+                Item::V2(_) => unreachable!("the ring gives back what was set"),
+            }
+        })
     }
 }
 

@@ -14,10 +14,10 @@ use std::{
 
 use diode::weighted;
 use fanout::FanoutWriter;
-use loggregator::Run;
 
 use crate::{
     Error, FanOut, Ordering,
+    item::Item,
     pipeline::Core,
     publish::{Lane, Publish},
 };
@@ -36,8 +36,8 @@ const TURNS_AT_ONCE: u32 = 8;
 ///
 /// See the [crate's documentation](crate).
 pub struct Repeater {
-    reader: weighted::Reader<Run>,
-    turn: Vec<Run>,
+    reader: weighted::Reader<Item>,
+    turn: Vec<Item>,
     stage: Stage,
     core: Arc<Core>,
 }
@@ -59,13 +59,13 @@ pub struct RepeaterThread(JoinHandle<()>);
 /// What a run is handed on to.
 enum Stage {
     Direct(Publish),
-    FanOut(FanoutWriter<Run>),
-    Lanes(FanoutWriter<(Lane, Run)>, u64),
+    FanOut(FanoutWriter<Item>),
+    Lanes(FanoutWriter<(Lane, Item)>, u64),
 }
 
 impl Repeater {
     pub(crate) fn new(
-        reader: weighted::Reader<Run>,
+        reader: weighted::Reader<Item>,
         core: Arc<Core>,
         fanout: Option<FanOut>,
     ) -> Result<Self, Error> {
@@ -75,7 +75,7 @@ impl Repeater {
                 let core = core.clone();
                 let writer = FanoutWriter::new(options.workers.get(), move |_worker| {
                     let mut publish = Publish::new(core.clone());
-                    move |run: Run| publish.run(&run)
+                    move |mut item: Item| publish.item(&mut item, None)
                 })?;
                 Stage::FanOut(writer.with_caller_runs(options.caller_runs))
             }
@@ -83,9 +83,9 @@ impl Repeater {
                 let core = core.clone();
                 let writer = FanoutWriter::new(options.workers.get(), move |_worker| {
                     let mut publish = Publish::new(core.clone());
-                    move |(lane, run): (Lane, Run)| publish.lane(&run, lane)
+                    move |(lane, mut item): (Lane, Item)| publish.item(&mut item, Some(lane))
                 })?
-                .with_lanes(|(lane, _): &(Lane, Run)| lane.index())
+                .with_lanes(|(lane, _): &(Lane, Item)| lane.index())
                 .with_caller_runs(options.caller_runs);
                 Stage::Lanes(writer, options.workers.get() as u64)
             }
@@ -138,7 +138,7 @@ impl Repeater {
     /// accepted is published.
     pub fn run_here(mut self) {
         while let Some(first) = self.reader.next() {
-            let room = TURN.saturating_sub(first.len());
+            let room = TURN.saturating_sub(first.envelopes());
             self.turn.push(first);
             if room > 0 {
                 self.reader.take_into(&mut self.turn, room);
@@ -148,14 +148,14 @@ impl Repeater {
     }
 
     fn hand_on(&mut self) {
-        for run in self.turn.drain(..) {
+        for mut item in self.turn.drain(..) {
             match &mut self.stage {
-                Stage::Direct(publish) => publish.run(&run),
-                // Only `finish` stops the stage, so it takes what it is given.
-                Stage::FanOut(writer) => drop(writer.write(run)),
+                Stage::Direct(publish) => publish.item(&mut item, None),
+                // Only `drop` stops the stage, so it takes what it is given.
+                Stage::FanOut(writer) => drop(writer.write(item)),
                 Stage::Lanes(writer, lanes) => {
-                    for lane in Lane::of(&run, *lanes) {
-                        drop(writer.write((lane, run.clone())));
+                    for lane in Lane::of(item.run(), *lanes) {
+                        drop(writer.write((lane, item.clone())));
                     }
                 }
             }

@@ -16,8 +16,8 @@ use std::{
 };
 
 use bytes::BufMut;
-use diode::weighted;
-use loggregator::{Key, Run};
+use diode::{Weigh, weighted};
+use loggregator::{Run, v1::Payload};
 use smallvec::SmallVec;
 
 use crate::{EgressLimits, SubscriptionCounters, counters::Registry};
@@ -34,16 +34,83 @@ use crate::{EgressLimits, SubscriptionCounters, counters::Registry};
 /// assert_eq!(router.counters().subscriptions, 0);
 /// # Ok::<(), router::Error>(())
 /// ```
-pub struct Subscription {
-    // dropped first: nothing is published to a ring that nobody reads
-    _in_tree: pubsub::Subscription<Key, Arc<Shared>>,
-    reader: weighted::Reader<Run>,
+pub struct Subscription<T: Piece = Run> {
+    /// Takes the subscription out of its tree when it is dropped.
+    in_tree: Option<Box<dyn Send>>,
+    reader: weighted::Reader<T>,
     /// What was taken from the ring and is not in a batch yet.
-    taken: VecDeque<Run>,
-    scratch: Vec<Run>,
+    taken: VecDeque<T>,
+    scratch: Vec<T>,
     limits: EgressLimits,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<T>>,
     registry: Arc<Registry>,
+}
+
+/// What a subscriber's ring holds: one or more envelopes, serialized as its API wants them.
+///
+/// Both kinds are laid one after the other to make a message: runs an `EnvelopeBatch`, v1 payloads
+/// a `BatchResponse`.
+///
+/// # Examples
+///
+/// ```
+/// use router::Piece as _;
+///
+/// let message = loggregator::Message::parse(b"\x0a\x00\x0a\x00", Default::default())?;
+/// let (first, rest) = message.whole().split(1, 1_000);
+/// assert_eq!((first.envelopes(), rest.unwrap().envelopes()), (1, 1));
+/// # Ok::<(), loggregator::Error>(())
+/// ```
+pub trait Piece: Weigh + Clone + Send + 'static {
+    /// How many envelopes it is.
+    fn envelopes(&self) -> usize;
+
+    /// Its size in a message, in bytes.
+    fn size(&self) -> usize;
+
+    /// Appends it to a message.
+    fn append_to(&self, buffer: &mut impl BufMut);
+
+    /// Its first part, of at most so many envelopes and bytes but at least one envelope, and the
+    /// rest if there is any.
+    fn split(self, envelopes: usize, bytes: usize) -> (Self, Option<Self>);
+}
+
+impl Piece for Run {
+    fn envelopes(&self) -> usize {
+        self.len()
+    }
+
+    fn size(&self) -> usize {
+        self.byte_len()
+    }
+
+    fn append_to(&self, buffer: &mut impl BufMut) {
+        self.append_to(buffer);
+    }
+
+    fn split(self, envelopes: usize, bytes: usize) -> (Self, Option<Self>) {
+        let (first, rest) = self.split_fitting(envelopes, bytes);
+        (first, (!rest.is_empty()).then_some(rest))
+    }
+}
+
+impl Piece for Payload {
+    fn envelopes(&self) -> usize {
+        1
+    }
+
+    fn size(&self) -> usize {
+        self.field_len()
+    }
+
+    fn append_to(&self, buffer: &mut impl BufMut) {
+        self.append_to(buffer);
+    }
+
+    fn split(self, _: usize, _: usize) -> (Self, Option<Self>) {
+        (self, None)
+    }
 }
 
 /// Who a subscription is.
@@ -60,6 +127,8 @@ pub struct Subscription {
 pub struct SubscriptionInfo {
     /// Unique in this process; later subscriptions have larger ids.
     pub id: u64,
+    /// Which API it came by.
+    pub api: Api,
     /// Who subscribed: for a network server, the peer's address.
     pub peer: String,
     /// Shard id; empty if not sharded.
@@ -70,40 +139,65 @@ pub struct SubscriptionInfo {
     pub selectors: String,
 }
 
+/// The API that a subscriber speaks.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(router::Api::V1.name(), "v1");
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Api {
+    /// Batches of `events.Envelope` payloads.
+    V1,
+    /// Batches of `loggregator.v2.Envelope`.
+    V2,
+}
+
+impl Api {
+    /// `v1` or `v2`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        }
+    }
+}
+
 /// Envelopes for one message to a subscriber.
 ///
 /// # Examples
 ///
 /// ```
-/// let batch = router::Batch::default();
+/// let batch: router::Batch = router::Batch::default();
 /// assert!(batch.is_empty());
 /// ```
-#[derive(Clone, Default)]
-pub struct Batch {
-    runs: SmallVec<[Run; 4]>,
+#[derive(Clone)]
+pub struct Batch<T: Piece = Run> {
+    pieces: SmallVec<[T; 4]>,
     len: usize,
     byte_len: usize,
 }
 
 /// What publishers and the stream share.
-pub(crate) struct Shared {
+pub(crate) struct Shared<T> {
     pub(crate) info: Arc<SubscriptionInfo>,
-    pub(crate) ring: weighted::Writer<Run>,
+    pub(crate) ring: weighted::Writer<T>,
     matched: AtomicU64,
     egress: AtomicU64,
 }
 
-impl Subscription {
+impl<T: Piece> Subscription<T> {
     pub(crate) fn new(
-        in_tree: pubsub::Subscription<Key, Arc<Shared>>,
-        reader: weighted::Reader<Run>,
+        in_tree: impl Send + 'static,
+        reader: weighted::Reader<T>,
         limits: EgressLimits,
-        shared: Arc<Shared>,
+        shared: Arc<Shared<T>>,
         registry: Arc<Registry>,
     ) -> Self {
         registry.add(shared.clone());
         Self {
-            _in_tree: in_tree,
+            in_tree: Some(Box::new(in_tree)),
             reader,
             taken: VecDeque::new(),
             scratch: Vec::new(),
@@ -127,7 +221,7 @@ impl Subscription {
     ///
     /// A batch is never empty and goes out as soon as there is anything: while a subscriber is
     /// busy with one, the next gathers by itself.
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Batch>> {
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Batch<T>>> {
         if self.taken.is_empty() {
             let Self {
                 reader,
@@ -148,7 +242,7 @@ impl Subscription {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped before it is ready.
-    pub async fn next_async(&mut self) -> Option<Batch> {
+    pub async fn next_async(&mut self) -> Option<Batch<T>> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
@@ -157,7 +251,7 @@ impl Subscription {
         clippy::should_implement_trait,
         reason = "an iterator would hide that this blocks"
     )]
-    pub fn next(&mut self) -> Option<Batch> {
+    pub fn next(&mut self) -> Option<Batch<T>> {
         if self.taken.is_empty() {
             let run = self.reader.next()?;
             self.taken.push_back(run);
@@ -166,8 +260,8 @@ impl Subscription {
     }
 
     /// A batch of what was taken before, filled up with what the ring holds now.
-    fn gather(&mut self) -> Batch {
-        let taken: usize = self.taken.iter().map(Run::len).sum();
+    fn gather(&mut self) -> Batch<T> {
+        let taken: usize = self.taken.iter().map(T::envelopes).sum();
         if let Some(room @ 1..) = self.limits.batch_envelopes.checked_sub(taken) {
             if !self.reader.is_empty() {
                 self.reader.take_into(&mut self.scratch, room);
@@ -176,22 +270,22 @@ impl Subscription {
         }
 
         let mut batch = Batch::default();
-        while let Some(run) = self.taken.pop_front() {
+        while let Some(piece) = self.taken.pop_front() {
             let envelopes = self.limits.batch_envelopes - batch.len;
             let bytes = self.limits.batch_bytes.saturating_sub(batch.byte_len);
-            if run.len() <= envelopes && run.byte_len() <= bytes {
-                batch.push(run);
+            if piece.envelopes() <= envelopes && piece.size() <= bytes {
+                batch.push(piece);
                 continue;
             }
             // at least one: an envelope that is larger than a whole batch goes alone
-            let (fits, rest) = run.clone().split_fitting(envelopes, bytes);
-            if batch.is_empty() || (envelopes > 0 && fits.byte_len() <= bytes) {
+            let (fits, rest) = piece.clone().split(envelopes, bytes);
+            if batch.is_empty() || (envelopes > 0 && fits.size() <= bytes) {
                 batch.push(fits);
-                if !rest.is_empty() {
+                if let Some(rest) = rest {
                     self.taken.push_front(rest);
                 }
             } else {
-                self.taken.push_front(run);
+                self.taken.push_front(piece);
             }
             break;
         }
@@ -200,7 +294,7 @@ impl Subscription {
     }
 }
 
-impl fmt::Debug for Subscription {
+impl<T: Piece> fmt::Debug for Subscription<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription")
             .field("info", self.info())
@@ -208,15 +302,16 @@ impl fmt::Debug for Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl<T: Piece> Drop for Subscription<T> {
     fn drop(&mut self) {
-        self._in_tree.unsubscribe();
+        // first of all: nothing is published to a ring that nobody reads
+        drop(self.in_tree.take());
         self.reader.close();
         self.registry.remove(self.shared.info.id);
     }
 }
 
-impl Batch {
+impl<T: Piece> Batch<T> {
     /// Number of envelopes.
     pub fn len(&self) -> usize {
         self.len
@@ -232,26 +327,36 @@ impl Batch {
         self.byte_len
     }
 
-    /// The runs of envelopes, in order.
-    pub fn runs(&self) -> &[Run] {
-        &self.runs
+    /// What it is made of, in order.
+    pub fn pieces(&self) -> &[T] {
+        &self.pieces
     }
 
-    /// Appends the batch as a serialized `EnvelopeBatch`: the stored bytes, one after the other.
+    /// Appends the batch as a serialized message: the stored bytes, one after the other.
     pub fn append_to(&self, buffer: &mut impl BufMut) {
-        for run in &self.runs {
-            buffer.put_slice(run.bytes());
+        for piece in &self.pieces {
+            piece.append_to(buffer);
         }
     }
 
-    fn push(&mut self, run: Run) {
-        self.len += run.len();
-        self.byte_len += run.byte_len();
-        self.runs.push(run);
+    fn push(&mut self, piece: T) {
+        self.len += piece.envelopes();
+        self.byte_len += piece.size();
+        self.pieces.push(piece);
     }
 }
 
-impl fmt::Debug for Batch {
+impl<T: Piece> Default for Batch<T> {
+    fn default() -> Self {
+        Self {
+            pieces: SmallVec::new(),
+            len: 0,
+            byte_len: 0,
+        }
+    }
+}
+
+impl<T: Piece> fmt::Debug for Batch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
             .field("len", &self.len)
@@ -260,8 +365,40 @@ impl fmt::Debug for Batch {
     }
 }
 
-impl Shared {
-    pub(crate) fn new(info: SubscriptionInfo, ring: weighted::Writer<Run>) -> Self {
+/// A subscription as the registry sees it.
+pub(crate) trait Counted: Send + Sync {
+    fn id(&self) -> u64;
+    fn counters(&self) -> SubscriptionCounters;
+    /// Ends the stream once it has taken what its ring holds.
+    fn close(&self);
+}
+
+impl<T: Piece> Counted for Shared<T> {
+    fn id(&self) -> u64 {
+        self.info.id
+    }
+
+    fn counters(&self) -> SubscriptionCounters {
+        let dropped = self.ring.missed();
+        let egress = self.egress.load(Relaxed);
+        SubscriptionCounters {
+            info: self.info.clone(),
+            // counted before it is set, so that it never lags what became of it
+            matched: self.matched.load(Relaxed).max(egress),
+            egress,
+            dropped,
+            queued: self.ring.queued_weight() as u64,
+            queued_bytes: self.ring.queued_bytes() as u64,
+        }
+    }
+
+    fn close(&self) {
+        self.ring.close();
+    }
+}
+
+impl<T: Piece> Shared<T> {
+    pub(crate) fn new(info: SubscriptionInfo, ring: weighted::Writer<T>) -> Self {
         Self {
             info: Arc::new(info),
             ring,
@@ -270,27 +407,16 @@ impl Shared {
         }
     }
 
-    /// Counts a match before it is set, so that `matched` never lags what became of it.
-    pub(crate) fn count_matched(&self, envelopes: usize) {
+    /// Sets a piece on the ring, and counts it.
+    pub(crate) fn set(&self, piece: T) {
+        self.matched.fetch_add(piece.envelopes() as u64, Relaxed);
+        self.ring.set(piece);
+    }
+
+    /// Sets some pieces at once, and counts them.
+    pub(crate) fn set_all(&self, pieces: &[T]) {
+        let envelopes: usize = pieces.iter().map(T::envelopes).sum();
         self.matched.fetch_add(envelopes as u64, Relaxed);
-    }
-
-    /// Both figures such that `matched >= egress`.
-    pub(crate) fn matched_and_egress(&self) -> (u64, u64) {
-        let egress = self.egress.load(Relaxed);
-        (self.matched.load(Relaxed).max(egress), egress)
-    }
-
-    pub(crate) fn counters(&self) -> SubscriptionCounters {
-        let dropped = self.ring.missed();
-        let (matched, egress) = self.matched_and_egress();
-        SubscriptionCounters {
-            info: self.info.clone(),
-            matched,
-            egress,
-            dropped,
-            queued: self.ring.queued_weight() as u64,
-            queued_bytes: self.ring.queued_bytes() as u64,
-        }
+        self.ring.set_all(pieces.iter().cloned());
     }
 }

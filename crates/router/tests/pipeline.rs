@@ -26,6 +26,7 @@ fn roomy(fanout: Option<FanOut>) -> Options {
             ..EgressLimits::default()
         },
         fanout,
+        ..Options::default()
     }
 }
 
@@ -63,7 +64,7 @@ fn four_workers_into_one_subscriber_lose_nothing() {
     let mut seen = vec![false; (MESSAGES * EACH) as usize];
     while let Some(batch) = subscription.next() {
         assert!(batch.len() <= 100);
-        for run in batch.runs() {
+        for run in batch.pieces() {
             for facts in run.events() {
                 let number = timestamp(facts.bytes()) as usize;
                 assert!(
@@ -165,6 +166,7 @@ fn an_overrun_loses_the_oldest_and_counts_them() {
             ..EgressLimits::default()
         },
         fanout: None,
+        ..Options::default()
     };
     let (router, repeater) = Router::new(options).expect("a router");
     let mut subscription = router.subscribe(&logs_of(""), "test");
@@ -445,7 +447,7 @@ fn a_small_selection_does_not_pin_its_message() {
 
     let batch = subscription.next().expect("the envelopes of y");
     assert_eq!(batch.len(), 100);
-    for run in batch.runs() {
+    for run in batch.pieces() {
         assert!(run.message().memory() < 1_000, "{run:?}");
     }
 }
