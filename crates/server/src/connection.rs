@@ -74,6 +74,8 @@ pub(crate) struct Shared {
 
 /// Serves one accepted socket to its end.
 pub(crate) async fn serve(socket: StdTcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+    // 127.0.0.1 rather than ::ffff:127.0.0.1
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let drain = shared.services.drain.clone();
     let opened = tokio::select! {
         opened = time::timeout(shared.handshake_timeout, handshake(socket, shared.tls.acceptor())) => opened,

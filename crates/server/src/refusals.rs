@@ -90,8 +90,10 @@ fn tls_reason(error: &rustls::Error) -> String {
             PeerIncompatible::Tls12NotOffered
             | PeerIncompatible::Tls12NotOfferedOrEnabled
             | PeerIncompatible::ServerDoesNotSupportTls12Or13
-            | PeerIncompatible::SupportedVersionsExtensionRequired => {
-                "it speaks neither TLS 1.2 nor 1.3"
+            | PeerIncompatible::SupportedVersionsExtensionRequired
+            // what clients up to 1.1 don't send is missed first
+            | PeerIncompatible::SignatureAlgorithmsExtensionRequired => {
+                "its TLS is too old: 1.2 or 1.3 is needed"
             }
             PeerIncompatible::NoCipherSuitesInCommon => "it has no cipher suite of ours",
             PeerIncompatible::NoSignatureSchemesInCommon => {
