@@ -1,11 +1,13 @@
 //! The codec: what it costs to check a received message and note where its envelopes go, to build
-//! batches, to copy a few envelopes out of a message, and to hash for deterministic routing. Beside
-//! it stands what a full decoder takes for the same bytes.
+//! batches, to copy a few envelopes out of a message, to hash for deterministic routing, and to
+//! convert from and to v1. Beside it stands what a full decoder takes for the same bytes.
 //!
 //! Times are per message of 100 envelopes, unless the name says one; criterion's elements are
 //! envelopes.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use loggregator::convert::{TagMap, v1_to_v2, v2_to_v1};
+use loggregator::v1::Pushed;
 use loggregator::{Limits, Message, v2};
 use prost::Message as _;
 use pubsub::Event;
@@ -194,5 +196,35 @@ fn hashing(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, parsing, building, hashing);
+/// v1 both ways, one envelope at a time.
+fn converting(c: &mut Criterion) {
+    let mut group = c.benchmark_group("convert");
+    let message = message_of(1, log);
+    let facts = message.facts(0);
+    group.bench_function("log to v1, routed only", |b| {
+        b.iter(|| {
+            v2_to_v1(black_box(facts))
+                .iter()
+                .map(|form| form.app_id().len())
+                .sum::<usize>()
+        });
+    });
+    let payload = || {
+        v2_to_v1(black_box(facts))
+            .iter()
+            .next()
+            .and_then(|form| form.payload())
+    };
+    group.bench_function("log to v1", |b| b.iter(payload));
+    let payload = payload().expect("a log has a v1 form");
+    let parse = || Pushed::parse(black_box(payload.bytes()), Limits::default()).expect("complete");
+    group.bench_function("v1 log received", |b| b.iter(parse));
+    let pushed = parse();
+    group.bench_function("v1 log to v2", |b| {
+        b.iter(|| v1_to_v2(&black_box(&pushed).envelope(), TagMap::Preferred));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, parsing, building, hashing, converting);
 criterion_main!(benches);

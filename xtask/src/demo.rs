@@ -348,8 +348,10 @@ fn emit_arguments(options: &Options) -> Vec<String> {
     arguments.extend(["--kind".to_owned(), "log".to_owned()]);
     arguments.extend(["--sources".to_owned(), options.sources.to_string()]);
     arguments.extend(["--rate".to_owned(), rate(options).to_string()]);
-    if let Some(count) = options.envelopes {
-        arguments.extend(["--count".to_owned(), count.to_string()]);
+    match options.envelopes {
+        Some(count) => arguments.extend(["--count".to_owned(), count.to_string()]),
+        // Lines that fit a terminal.
+        None => arguments.extend(["--payload".to_owned(), "24".to_owned()]),
     }
     arguments
 }
