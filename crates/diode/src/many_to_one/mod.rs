@@ -210,12 +210,12 @@ impl<T> Reader<T> {
             match self.ring.look(self.next) {
                 Look::Full => {
                     if let Some(value) = self.ring.take(self.next) {
-                        self.next = Ring::<T>::step(self.next, 1);
+                        self.next = Ring::<T>::after(self.next, 1);
                         return Ok(value);
                     }
                 }
                 Look::Missed(tickets) => {
-                    self.next = Ring::<T>::step(self.next, tickets);
+                    self.next = Ring::<T>::after(self.next, tickets);
                     self.ring.count_missed(tickets);
                     self.report_missed();
                 }
@@ -252,8 +252,11 @@ impl<T> Reader<T> {
                     if armed.is_none() {
                         self.ring.register(cx.waker());
                     }
-                    self.ring.arm(self.next);
                     armed = Some(self.next);
+                    if !self.ring.arm(self.next) {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                 }
             }
         }

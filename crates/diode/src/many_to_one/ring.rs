@@ -5,13 +5,11 @@
 //! who may touch the slot's value:
 //!
 //! ```text
-//!             claim                    store
-//!   EMPTY(t) ───────────▶ WRITING(t) ───────────▶ FULL(t)
-//!      ▲                      ▲                     │  │
-//!      │                      │ claim by a later lap│  │
-//!      │                      └─────────────────────┘  │
-//!      └─────────────── TAKING(t) ◀────────────────────┘
-//!          release                       take
+//!              claim               store
+//!   EMPTY(t) ─────────▶ WRITING(t) ─────────▶ FULL(t) ───▶ claim by a later lap, which drops the value
+//!      ▲                                         │
+//!      │          release              take      │
+//!      └─────────────────── TAKING(t) ◀──────────┘
 //! ```
 //!
 //! Nobody waits for a slot. A writer that finds a newer ticket in it has been lapped, and its value
@@ -24,16 +22,28 @@
 //!
 //! # Words
 //!
-//! A *position* is a ticket in units of 8, so that three bits are left for flags. Positions wrap, and
-//! are compared by their distance; there are 2^61 of them.
+//! A *position* is a ticket in units of 16, so that four bits are left for flags. Positions wrap, and
+//! are compared by their distance; there are 2^60 of them.
 //!
 //! * `tail`: position of the next ticket; bit 0: closed, further tickets count as missed.
 //! * `end`: 1, until the ring is closed; then the position from which on everything is missed.
-//! * state of a slot: position; bits 0-1: phase; bit 2: the reader waits for this slot.
+//! * state of a slot: position; bits 0-1: phase; bit 2: the reader waits for this slot; bit 3: the
+//!   writer in here will look at bit 2.
 //!
 //! There are at least as many slots as the capacity says, namely the next power of two: a mask
 //! replaces a division, and the mask still fits when positions wrap. The capacity is exact all the
 //! same, since the reader skips what is older.
+//!
+//! # Waiting
+//!
+//! A reader that wants to sleep sets bit 2 of its slot by a read-modify-write (`arm`). A writer that
+//! finds the bit when it claims the slot, or when it exchanges the state to store its value, wakes
+//! the reader. One word decides, so that no fence is needed.
+//!
+//! The exchange costs as much as half a `set`, and is spared while no reader ever slept on this ring
+//! (`sleeps`): then the value is stored by a plain write. A claim says which of the two it will be
+//! (bit 3), and the reader does not arm a slot whose writer won't look. It can meet such a writer only
+//! in its first waits, and then looks again until that writer is through.
 //!
 //! # Orderings
 //!
@@ -42,24 +52,24 @@
 //!   the reader to a writer. Weaken one, and two threads touch a value at once.
 //! * `claim` releases too: a reader that sees it sees that writer's ticket in `tail`, hence that it
 //!   has been overrun.
-//! * `arm` is a read-modify-write of the very word that `store` exchanges. Either `arm` comes first,
-//!   and `store` returns the flag; or `store` does, and `arm` sees the value. No fence is needed.
-//!   `arm` releases what was registered in `waker`, `store` acquires it.
+//! * `arm` releases what was registered in `waker`; `claim` and the exchange in `store` acquire it.
 //! * `abandon` and `close` are rare and always wake. Their write comes before the wake, the reader's
 //!   second look comes after the registration, and `AtomicWaker` orders wake and registration: it
 //!   finds the waker, or the second look finds the write.
 //! * `tail` itself may be relaxed: whoever needs to see a ticket in it got there through one of the
 //!   words above, or through whatever ordered the caller after that `set`.
+//! * `sleeps` may be relaxed: it only chooses between two ways that are both right.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::task::Waker;
 
 use crossbeam_utils::CachePadded;
 
-use crate::primitives::{AtomicU64, AtomicUsize, AtomicWaker, UnsafeCell, spin_loop};
+use crate::primitives::{AtomicBool, AtomicU64, AtomicUsize, AtomicWaker, UnsafeCell, spin_loop};
 
 /// Distance of two neighbouring positions.
-const STEP: u64 = 8;
+const STEP: u64 = 16;
 
 const EMPTY: u64 = 0;
 const WRITING: u64 = 1;
@@ -67,15 +77,22 @@ const FULL: u64 = 2;
 const TAKING: u64 = 3;
 const PHASE: u64 = 3;
 const WAITING: u64 = 4;
+const LOOKS: u64 = 8;
 
 /// In `tail`.
 const CLOSED: u64 = 1;
 /// In `end`; no position is odd.
 const OPEN: u64 = 1;
 
-/// How often a writer looks at a busy slot before it abandons its ticket: longer than it takes to
-/// copy a value, far shorter than it takes for a stopped thread to come back.
+/// How often a writer looks at a busy slot before it abandons its ticket, and a reader at a writer
+/// that it can't arm: longer than it takes to copy a value, far shorter than it takes for a stopped
+/// thread to come back.
 const SPINS: u32 = if cfg!(diode_loom) { 1 } else { 100 };
+
+/// How long a writer pauses that lost the race for a ticket.
+const PAUSES: u32 = if cfg!(diode_loom) { 0 } else { 16 };
+
+const CACHE_LINE: usize = 64;
 
 const fn position(word: u64) -> u64 {
     word & !(STEP - 1)
@@ -91,9 +108,11 @@ pub(super) struct Ring<T> {
     reader: CachePadded<ReaderSide>,
     /// Live writer handles; the last one closes.
     pub(super) writers: AtomicUsize,
+    /// Whether the reader ever slept, see "Waiting".
+    sleeps: AtomicBool,
     /// In positions.
     capacity: u64,
-    mask: usize,
+    layout: Layout,
     slots: Box<[Slot<T>]>,
     /// Per slot the latest ticket that was given up.
     abandoned: Box<[AtomicU64]>,
@@ -115,6 +134,44 @@ struct Slot<T> {
 // slot gives exclusive access to its value.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
+/// Which slot belongs to a ticket.
+///
+/// Writers hold neighbouring tickets at the same time. Where several slots fit into a cache line,
+/// neighbours are put on different lines, so that those writers do not fetch one line from each other.
+struct Layout {
+    mask: usize,
+    bits: u32,
+    spread: u32,
+}
+
+impl Layout {
+    fn new<T>(capacity: usize) -> Self {
+        let len = capacity.next_power_of_two().max(2);
+        let bits = len.trailing_zeros();
+        let per_line = (CACHE_LINE / size_of::<Slot<T>>()).max(1);
+        Self {
+            mask: len - 1,
+            bits,
+            spread: per_line.next_power_of_two().trailing_zeros().min(bits - 1),
+        }
+    }
+
+    const fn len(&self) -> usize {
+        self.mask + 1
+    }
+
+    /// One lap in positions.
+    const fn lap(&self) -> u64 {
+        self.len() as u64 * STEP
+    }
+
+    /// The low bits of the ticket, rotated.
+    const fn index(&self, position: u64) -> usize {
+        let ticket = (position / STEP) as usize & self.mask;
+        (ticket << self.spread | ticket >> (self.bits - self.spread)) & self.mask
+    }
+}
+
 /// What the reader finds at its position.
 pub(super) enum Look {
     /// The value may be there: try to take it.
@@ -130,14 +187,14 @@ pub(super) enum Look {
 impl<T> Ring<T> {
     /// `start` is the first ticket; anything but 0 is for tests of wrap-around.
     pub(super) fn new(capacity: usize, start: u64) -> Self {
-        let len = capacity.next_power_of_two().max(2);
-        let mask = len - 1;
         let start = start.wrapping_mul(STEP);
-        let first = |index: usize| {
-            // The first position from `start` on that falls on this slot.
-            let ahead = index.wrapping_sub((start / STEP) as usize) & mask;
-            start.wrapping_add(ahead as u64 * STEP)
-        };
+        let layout = Layout::new::<T>(capacity);
+        // Ahead of the first lap, every slot waits for its first ticket.
+        let mut first = vec![0; layout.len()];
+        for ticket in 0..layout.len() as u64 {
+            let position = start.wrapping_add(ticket * STEP);
+            first[layout.index(position)] = position;
+        }
         Self {
             tail: CachePadded::new(AtomicU64::new(start)),
             reader: CachePadded::new(ReaderSide {
@@ -146,84 +203,127 @@ impl<T> Ring<T> {
                 waker: AtomicWaker::new(),
             }),
             writers: AtomicUsize::new(1),
+            sleeps: AtomicBool::new(false),
             capacity: capacity as u64 * STEP,
-            mask,
-            slots: (0..len)
-                .map(|index| Slot {
-                    state: AtomicU64::new(first(index) | EMPTY),
+            slots: first
+                .iter()
+                .map(|position| Slot {
+                    state: AtomicU64::new(position | EMPTY),
                     value: UnsafeCell::new(MaybeUninit::uninit()),
                 })
                 .collect(),
-            abandoned: (0..len)
-                .map(|index| AtomicU64::new(first(index).wrapping_sub(len as u64 * STEP)))
+            abandoned: first
+                .iter()
+                .map(|position| AtomicU64::new(position.wrapping_sub(layout.lap())))
                 .collect(),
+            layout,
         }
-    }
-
-    fn index(&self, position: u64) -> usize {
-        (position / STEP) as usize & self.mask
     }
 
     fn slot(&self, position: u64) -> &Slot<T> {
-        &self.slots[self.index(position)]
+        &self.slots[self.layout.index(position)]
     }
 
-    // Writers' side
+    fn abandoned(&self, position: u64) -> &AtomicU64 {
+        &self.abandoned[self.layout.index(position)]
+    }
+
+    // --- The writers' side ---
 
     pub(super) fn set(&self, value: T) {
-        let tail = self.tail.fetch_add(STEP, Relaxed);
-        if tail & CLOSED != 0 {
-            return; // counted by its ticket, see `missed`
-        }
-        let ticket = position(tail);
+        let Some(ticket) = self.ticket() else { return };
         let slot = self.slot(ticket);
-        let mut spins = 0;
-        let mut state = slot.state.load(Relaxed);
-        let replaced = loop {
-            if later(position(state), ticket) {
-                return; // lapped: the value is lost, as the reader finds out by itself
-            }
-            match state & PHASE {
-                WRITING | TAKING if spins == SPINS => return self.abandon(ticket),
-                WRITING | TAKING => {
-                    spins += 1;
-                    spin_loop();
-                    state = slot.state.load(Relaxed);
-                }
-                phase => {
-                    // claim
-                    let claimed = ticket | WRITING | state & WAITING;
-                    match slot
-                        .state
-                        .compare_exchange_weak(state, claimed, AcqRel, Relaxed)
-                    {
-                        Ok(_) => break phase == FULL,
-                        Err(actual) => state = actual,
-                    }
-                }
-            }
+        let Some(claim) = self.claim(slot, ticket) else {
+            return;
         };
         let replaced = slot.value.with_mut(|cell| {
             // SAFETY: WRITING(ticket) is ours alone: only the holder of this ticket enters it, and
-            // nobody leaves it for us. In phase FULL the cell held a value, which moves out and is
-            // never touched again, for the write below takes its place.
+            // nobody leaves it for us. If the slot was full the cell holds a value, which moves out
+            // and is not touched again, for the write takes its place.
             unsafe {
-                let old = replaced.then(|| (*cell).assume_init_read());
+                let replaced = claim.was_full.then(|| (*cell).assume_init_read());
                 (*cell).write(value);
-                old
+                replaced
             }
         });
-        // store
-        let armed = slot.state.swap(ticket | FULL, AcqRel) & WAITING != 0;
-        if armed {
+        self.store(slot, ticket, claim.looks);
+        drop(replaced); // foreign code comes last, when the ring is whole
+    }
+
+    /// The next ticket, or `None` if the ring is closed: that ticket counts as missed.
+    ///
+    /// An exchange that fails means that another writer is at it in this very moment. A pause lets
+    /// it do several sets with all cache lines at hand. Otherwise the two of them fetch each line
+    /// from each other for each set, which takes both more than twice as long. It is one short pause,
+    /// and then there is a ticket in any case.
+    #[inline]
+    fn ticket(&self) -> Option<u64> {
+        let mut tail = self.tail.load(Relaxed);
+        let next = tail.wrapping_add(STEP);
+        if tail & CLOSED != 0
+            || self
+                .tail
+                .compare_exchange(tail, next, Relaxed, Relaxed)
+                .is_err()
+        {
+            if tail & CLOSED == 0 {
+                (0..PAUSES).for_each(|_| spin_loop());
+            }
+            tail = self.tail.fetch_add(STEP, Relaxed);
+        }
+        (tail & CLOSED == 0).then_some(position(tail))
+    }
+
+    /// Exclusive access to the slot, or `None` if the ticket and its value are lost.
+    #[inline]
+    fn claim(&self, slot: &Slot<T>, ticket: u64) -> Option<Claim> {
+        let looks = if self.sleeps.load(Relaxed) { LOOKS } else { 0 };
+        let mut spins = 0;
+        let mut state = slot.state.load(Relaxed);
+        loop {
+            if later(position(state), ticket) {
+                return None; // lapped, as the reader finds out by itself
+            }
+            if state & PHASE == WRITING || state & PHASE == TAKING {
+                if spins == SPINS {
+                    self.abandon(ticket);
+                    return None;
+                }
+                spins += 1;
+                spin_loop();
+                state = slot.state.load(Relaxed);
+                continue;
+            }
+            let looks = if state & WAITING != 0 { LOOKS } else { looks };
+            let writing = ticket | WRITING | looks | state & WAITING;
+            match slot
+                .state
+                .compare_exchange_weak(state, writing, AcqRel, Relaxed)
+            {
+                Ok(_) => {
+                    return Some(Claim {
+                        was_full: state & PHASE == FULL,
+                        looks: looks != 0,
+                    });
+                }
+                Err(actual) => state = actual,
+            }
+        }
+    }
+
+    #[inline]
+    fn store(&self, slot: &Slot<T>, ticket: u64, looks: bool) {
+        if !looks {
+            // Nothing else changes the state meanwhile: the reader does not arm it.
+            slot.state.store(ticket | FULL, Release);
+        } else if slot.state.swap(ticket | FULL, AcqRel) & WAITING != 0 {
             self.reader.waker.wake();
         }
-        drop(replaced); // foreign code comes last, when the ring is whole
     }
 
     #[cold]
     fn abandon(&self, ticket: u64) {
-        let abandoned = &self.abandoned[self.index(ticket)];
+        let abandoned = self.abandoned(ticket);
         let mut latest = abandoned.load(Relaxed);
         // Several laps may give up on one slot, and in any order. Only the latest one can be within
         // the capacity when the reader comes by, so that the others need not be remembered.
@@ -236,7 +336,7 @@ impl<T> Ring<T> {
         self.reader.waker.wake();
     }
 
-    // Either side
+    // --- Either side ---
 
     pub(super) fn close(&self) {
         let tail = self.tail.fetch_or(CLOSED, Relaxed);
@@ -255,10 +355,9 @@ impl<T> Ring<T> {
     }
 
     pub(super) fn missed(&self) -> u64 {
-        let reader = &self.reader;
-        // Acquire: pairs with `leave`, so that the end comes with the count that belongs to it.
-        let end = reader.end.load(Acquire);
-        let missed = reader.missed.load(Relaxed);
+        // Acquire: pairs with `leave`, so that an end comes with the count that belongs to it.
+        let end = self.reader.end.load(Acquire);
+        let missed = self.reader.missed.load(Relaxed);
         if end == OPEN {
             return missed;
         }
@@ -269,8 +368,18 @@ impl<T> Ring<T> {
         (self.capacity / STEP) as usize
     }
 
-    // Reader's side: one thread at a time, `next` is the reader's position
+    // --- The reader's side: one thread at a time, `next` is the reader's position ---
 
+    /// The position of the first ticket.
+    pub(super) fn start(&self) -> u64 {
+        position(self.tail.load(Relaxed))
+    }
+
+    pub(super) fn after(next: u64, tickets: u64) -> u64 {
+        next.wrapping_add(tickets * STEP)
+    }
+
+    #[inline]
     pub(super) fn look(&self, next: u64) -> Look {
         if self.slot(next).state.load(Relaxed) == next | FULL && !self.is_overrun(next) {
             return Look::Full;
@@ -279,10 +388,10 @@ impl<T> Ring<T> {
         let end = self.reader.end.load(Acquire);
         let tail = self.tail.load(Relaxed);
         let tail = match (tail & CLOSED != 0, end) {
-            // Somebody is inside `close` and about to wake us.
-            (true, OPEN) => return self.look_at(next),
-            (true, end) => end,
             (false, _) => tail,
+            // Somebody is inside `close`, and will wake us. Until then the end is unknown.
+            (true, OPEN) => return self.look_once_more(next),
+            (true, end) => end,
         };
         let ahead = tail.wrapping_sub(next);
         if ahead > self.capacity {
@@ -296,13 +405,13 @@ impl<T> Ring<T> {
             };
         }
         // Acquire: pairs with `abandon`. No memory depends on it; it is what a wake from there shows.
-        if self.abandoned[self.index(next)].load(Acquire) == next {
+        if self.abandoned(next).load(Acquire) == next {
             return Look::Missed(1);
         }
-        self.look_at(next)
+        self.look_once_more(next)
     }
 
-    fn look_at(&self, next: u64) -> Look {
+    fn look_once_more(&self, next: u64) -> Look {
         if self.slot(next).state.load(Relaxed) == next | FULL {
             Look::Full
         } else {
@@ -310,10 +419,11 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Whether the capacity is used up by newer tickets although the value is still in its slot: the
-    /// slots are more than the capacity then. Reads no word that all writers write.
+    /// Whether newer tickets use up the capacity although the value is still in its slot, as there
+    /// are more slots than that. Reads no word that every writer writes.
+    #[inline]
     fn is_overrun(&self, next: u64) -> bool {
-        if self.capacity == self.slots.len() as u64 * STEP {
+        if self.capacity == self.layout.lap() {
             return false;
         }
         let newer = next.wrapping_add(self.capacity);
@@ -322,25 +432,18 @@ impl<T> Ring<T> {
         state & PHASE != EMPTY && !later(newer, position(state))
     }
 
-    pub(super) fn step(next: u64, tickets: u64) -> u64 {
-        next.wrapping_add(tickets * STEP)
-    }
-
-    /// The position of the first ticket.
-    pub(super) fn start(&self) -> u64 {
-        position(self.tail.load(Relaxed))
-    }
-
     pub(super) fn count_missed(&self, tickets: u64) {
         let missed = &self.reader.missed;
         missed.store(missed.load(Relaxed) + tickets, Relaxed); // only the reader writes it
     }
 
     /// `None` if a writer was faster and overwrote it.
+    #[inline]
     pub(super) fn take(&self, next: u64) -> Option<T> {
         self.take_from(self.slot(next), next | FULL)
     }
 
+    #[inline]
     fn take_from(&self, slot: &Slot<T>, full: u64) -> Option<T> {
         let ticket = position(full);
         // take
@@ -353,25 +456,41 @@ impl<T> Ring<T> {
             .value
             .with_mut(|cell| unsafe { (*cell).assume_init_read() });
         // release
-        let free = ticket.wrapping_add(self.slots.len() as u64 * STEP);
+        let free = ticket.wrapping_add(self.layout.lap());
         slot.state.store(free | EMPTY, Release);
         Some(value)
     }
 
-    pub(super) fn register(&self, waker: &std::task::Waker) {
+    /// Says whom to wake. [`arm`](Self::arm) comes next.
+    pub(super) fn register(&self, waker: &Waker) {
+        self.sleeps.store(true, Relaxed);
         self.reader.waker.register(waker);
     }
 
-    /// Asks the writer of `next` for a wake. If it is through already, the next look finds its value.
-    pub(super) fn arm(&self, next: u64) {
+    /// Asks the writer of `next` for a wake; if it is through already, the next look finds its value.
+    /// False if the writer in the slot can't be asked, and is to be looked at again.
+    pub(super) fn arm(&self, next: u64) -> bool {
         let slot = self.slot(next);
+        let mut spins = 0;
         let mut state = slot.state.load(Relaxed);
-        while state != next | FULL && state & WAITING == 0 {
+        loop {
+            if state == next | FULL || state & WAITING != 0 {
+                return true;
+            }
+            if state & PHASE == WRITING && state & LOOKS == 0 {
+                if spins == SPINS {
+                    return false;
+                }
+                spins += 1;
+                spin_loop();
+                state = slot.state.load(Relaxed);
+                continue;
+            }
             match slot
                 .state
                 .compare_exchange_weak(state, state | WAITING, Release, Relaxed)
             {
-                Ok(_) => return,
+                Ok(_) => return true,
                 Err(actual) => state = actual,
             }
         }
@@ -390,6 +509,14 @@ impl<T> Ring<T> {
             }
         }
     }
+}
+
+/// A slot that is ours to write.
+struct Claim {
+    /// It holds a value of an earlier lap.
+    was_full: bool,
+    /// The reader may arm it, so that the state has to be exchanged.
+    looks: bool,
 }
 
 impl<T> Drop for Ring<T> {
