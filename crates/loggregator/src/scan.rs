@@ -235,7 +235,18 @@ fn texts(fields: Cursor<'_>, until: Cursor<'_>) -> Result<()> {
     if is_ascii(fields.rest()) {
         return Ok(());
     }
-    texts_one_by_one(fields)
+    beyond_ascii(fields)
+}
+
+/// A text starts behind an ASCII byte, the last of its length, and ends before one, the next key, or
+/// at either end of the stretch. No character spans those, so if the whole is UTF-8, each text is.
+/// (Not the other way round, since a longer length is not ASCII.)
+#[inline(never)]
+fn beyond_ascii(fields: Cursor<'_>) -> Result<()> {
+    match std::str::from_utf8(fields.rest()) {
+        Ok(_) => Ok(()),
+        Err(_) => texts_one_by_one(fields),
+    }
 }
 
 /// The standard library's check goes through the last bytes one by one; this one looks at the last

@@ -9,6 +9,8 @@
 
 use std::collections::BTreeSet;
 
+use loggregator::convert::v2_to_v1;
+use loggregator::v1::Pushed;
 use loggregator::{Facts, Kind, Limits, Message, v2};
 use prost::Message as _;
 use prost::encoding::{decode_varint, encode_varint};
@@ -126,8 +128,8 @@ fn value<'a>(rest: &mut &'a [u8], number: u64, wire_type: u64) -> Option<&'a [u8
     Some(&start[..start.len() - rest.len()])
 }
 
-/// Holds the raw view of `bytes` against the full decoder: same verdict, same facts, and stored
-/// bytes that mean the same, in every way of storing them.
+/// Holds the raw view of `bytes` against the full decoder: same verdict, same facts, stored bytes
+/// that mean the same, in every way of storing them, and v1 forms with the same content.
 ///
 /// # Panics
 ///
@@ -150,6 +152,7 @@ pub fn check(bytes: &[u8]) {
     for (index, envelope) in expected.batch.iter().enumerate() {
         let facts = message.facts(index);
         same_facts(facts, envelope);
+        same_forms(facts, envelope);
         let alone = Message::parse_envelope(facts.bytes(), limits).expect("well formed alone");
         same_facts(alone.facts(0), envelope);
         let selected = message.select([index..index + 1, 0..0, 0..index]);
@@ -170,6 +173,90 @@ pub fn check(bytes: &[u8]) {
 /// Compares encodings, in which NaN equals itself.
 fn same(a: &v2::EnvelopeBatch, b: &v2::EnvelopeBatch) {
     assert_eq!(a.encode_to_vec(), b.encode_to_vec(), "{a:?} and {b:?}");
+}
+
+/// Converts, and compares what both sides know: how many v1 forms there are, and the numbers and
+/// names in them.
+fn same_forms(facts: Facts<'_>, envelope: &v2::Envelope) {
+    use v2::envelope::Message;
+    let forms = v2_to_v1(facts);
+    let converted: Vec<_> = forms.iter().map(|form| form.envelope()).collect();
+    assert!(
+        converted
+            .iter()
+            .all(|form| form.timestamp == Some(envelope.timestamp))
+    );
+    match &envelope.message {
+        None | Some(Message::Event(_)) => assert_eq!(forms.len(), 0),
+        Some(Message::Log(log)) => {
+            let [form] = &*converted else {
+                panic!("one form: {converted:?}")
+            };
+            let error = form
+                .error
+                .as_ref()
+                .and_then(|error| error.message.as_deref());
+            let line = form
+                .log_message
+                .as_ref()
+                .and_then(|log| log.message.as_deref());
+            assert_eq!(error.or(line).unwrap_or_default(), log.payload);
+        }
+        Some(Message::Counter(counter)) => {
+            let [form] = &*converted else {
+                panic!("one form: {converted:?}")
+            };
+            let event = form.counter_event.as_ref().expect("a counter event");
+            assert_eq!(event.name.as_deref(), Some(counter.name.as_bytes()));
+            assert_eq!(
+                (event.delta, event.total),
+                (Some(counter.delta), Some(counter.total))
+            );
+        }
+        Some(Message::Timer(timer)) => {
+            let [form] = &*converted else {
+                panic!("one form: {converted:?}")
+            };
+            let http = form.http_start_stop.as_ref().expect("a request");
+            assert_eq!(http.start_timestamp, Some(timer.start));
+            assert_eq!(http.stop_timestamp, Some(timer.stop));
+        }
+        Some(Message::Gauge(gauge)) => {
+            if let [one] = &*converted
+                && let Some(container) = &one.container_metric
+            {
+                let cpu = container.cpu_percentage.map(f64::to_bits);
+                assert_eq!(cpu, gauge.metrics.get("cpu").map(|cpu| cpu.value.to_bits()));
+                return;
+            }
+            let values = converted.iter().map(|form| {
+                let metric = form.value_metric.as_ref().expect("a value");
+                let name = metric.name.as_deref().expect("a name");
+                let unit = metric.unit.as_deref().expect("a unit");
+                (name, unit, metric.value.expect("a value").to_bits())
+            });
+            let expected = gauge.metrics.iter().map(|(name, value)| {
+                (
+                    name.as_bytes(),
+                    value.unit.as_bytes(),
+                    value.value.to_bits(),
+                )
+            });
+            assert_eq!(values.collect::<BTreeSet<_>>(), expected.collect());
+            assert_eq!(forms.len(), gauge.metrics.len());
+        }
+    }
+    for form in forms.iter() {
+        let Some(payload) = form.payload() else {
+            continue;
+        };
+        let pushed = Pushed::parse(payload.bytes(), Limits { bytes: 1 << 30 });
+        let pushed = pushed.unwrap_or_else(|error| panic!("a payload is complete: {error}"));
+        assert_eq!(
+            (pushed.app_id(), pushed.r#type()),
+            (form.app_id(), form.r#type())
+        );
+    }
 }
 
 fn same_facts(facts: Facts<'_>, envelope: &v2::Envelope) {
