@@ -42,6 +42,8 @@ pub struct Counters {
     pub dropped_egress: u64,
     /// Live subscriptions.
     pub subscriptions: u64,
+    /// The part of v1 in the four above; the rest is v2's.
+    pub v1: Deliveries,
     /// Envelopes queued in the ingress ring.
     pub ingress_queued: u64,
     /// Bytes queued in the ingress ring.
@@ -53,6 +55,29 @@ pub struct Counters {
     pub v1_repaired: u64,
     /// Panics contained while publishing; always 0 unless something is badly wrong.
     pub panics: u64,
+}
+
+/// What became of the envelopes that subscribers of one API matched.
+///
+/// # Examples
+///
+/// ```
+/// let (router, _repeater) = router::Router::new(Default::default())?;
+/// let _subscription = router.subscribe_v1(&Default::default(), "a peer");
+/// let counters = router.counters();
+/// assert_eq!((counters.subscriptions, counters.v1.subscriptions), (1, 1));
+/// # Ok::<(), router::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Deliveries {
+    /// Deliveries: each envelope once for each subscription that it matched.
+    pub matched: u64,
+    /// Deliveries taken by subscribers.
+    pub egress: u64,
+    /// Deliveries overwritten, or left in a ring when its stream ended.
+    pub dropped: u64,
+    /// Live subscriptions.
+    pub subscriptions: u64,
 }
 
 /// One subscription's counters at one moment, for "which consumer is slow?".
@@ -92,15 +117,9 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Inner {
     live: BTreeMap<u64, Arc<dyn Counted>>,
-    ended: Sums,
+    /// By API: v1, v2.
+    ended: [Deliveries; 2],
     closed: bool,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    matched: u64,
-    egress: u64,
-    dropped: u64,
 }
 
 impl Registry {
@@ -121,13 +140,12 @@ impl Registry {
     pub(crate) fn remove(&self, id: u64) {
         let mut inner = self.lock();
         if let Some(shared) = inner.live.remove(&id) {
-            let SubscriptionCounters {
-                matched, egress, ..
-            } = shared.counters();
-            inner.ended.matched += matched;
-            inner.ended.egress += egress;
+            let of_it = shared.counters();
+            let ended = &mut inner.ended[of_it.info.api as usize];
+            ended.matched += of_it.matched;
+            ended.egress += of_it.egress;
             // what nobody took was overwritten, or left in the ring when the stream ended
-            inner.ended.dropped += matched - egress;
+            ended.dropped += of_it.matched - of_it.egress;
         }
     }
 
@@ -142,16 +160,21 @@ impl Registry {
 
     pub(crate) fn sum_into(&self, counters: &mut Counters) {
         let inner = self.lock();
-        counters.subscriptions = inner.live.len() as u64;
-        counters.matched = inner.ended.matched;
-        counters.egress = inner.ended.egress;
-        counters.dropped_egress = inner.ended.dropped;
+        let mut sums = inner.ended;
         for shared in inner.live.values() {
             let of_it = shared.counters();
-            counters.matched += of_it.matched;
-            counters.egress += of_it.egress;
-            counters.dropped_egress += of_it.dropped;
+            let sum = &mut sums[of_it.info.api as usize];
+            sum.matched += of_it.matched;
+            sum.egress += of_it.egress;
+            sum.dropped += of_it.dropped;
+            sum.subscriptions += 1;
         }
+        let [v1, v2] = sums;
+        counters.matched = v1.matched + v2.matched;
+        counters.egress = v1.egress + v2.egress;
+        counters.dropped_egress = v1.dropped + v2.dropped;
+        counters.subscriptions = v1.subscriptions + v2.subscriptions;
+        counters.v1 = v1;
     }
 
     pub(crate) fn each(&self) -> Vec<SubscriptionCounters> {

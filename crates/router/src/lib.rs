@@ -55,7 +55,7 @@ mod publish;
 mod repeater;
 mod subscription;
 
-pub use counters::{Counters, SubscriptionCounters};
+pub use counters::{Counters, Deliveries, SubscriptionCounters};
 pub use error::{Error, Stopped};
 pub use options::{EgressLimits, FanOut, Options, Ordering};
 pub use pipeline::{Ingress, Router};

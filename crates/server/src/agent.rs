@@ -210,8 +210,8 @@ fn metrics() -> Vec<Metric> {
         counter("dropped", Some("ingress"), |now| now.dropped_ingress),
         counter("dropped", Some("egress"), |now| now.dropped_egress),
         // of v2 subscribers and of v1 subscribers; the agent adds them up
-        counter("egress", None, |now| now.egress),
-        counter("egress", None, |_| 0),
+        counter("egress", None, |now| now.egress - now.v1.egress),
+        counter("egress", None, |now| now.v1.egress),
         Metric {
             name: "subscriptions",
             direction: None,

@@ -6,9 +6,13 @@
 
 use std::marker::PhantomData;
 
-use bytes::{Buf, BufMut};
-use loggregator::{Limits, Message, Run};
-use router::Batch;
+use bytes::{Buf, BufMut, Bytes};
+use loggregator::{
+    Limits, Message, Run,
+    v1::{Payload, plumbing::EnvelopeData},
+};
+use prost::Message as _;
+use router::{Batch, Piece};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
@@ -87,6 +91,21 @@ fn take(
         .map_err(|error| Status::internal(format!("malformed {what}: {error}")))
 }
 
+/// Takes an `EnvelopeData`, which is a v1 envelope in a field: its bytes, whatever they are.
+#[derive(Default)]
+pub(crate) struct PayloadIn;
+
+impl Decoder for PayloadIn {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        EnvelopeData::decode(buffer)
+            .map(|data| Some(data.payload))
+            .map_err(|error| Status::internal(format!("malformed envelope data: {error}")))
+    }
+}
+
 /// Takes a small message as a struct.
 pub(crate) struct Prost<T>(PhantomData<T>);
 
@@ -120,18 +139,38 @@ impl Encoder for EmptyOut {
     }
 }
 
-/// Writes a batch as an `EnvelopeBatch`.
-#[derive(Default)]
-pub(crate) struct BatchOut;
+/// Writes a batch as an `EnvelopeBatch` or a `BatchResponse`, by what is in it.
+pub(crate) struct BatchOut<T>(PhantomData<T>);
 
-impl Encoder for BatchOut {
-    type Item = Batch;
+impl<T> Default for BatchOut<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: Piece> Encoder for BatchOut<T> {
+    type Item = Batch<T>;
     type Error = Status;
 
-    fn encode(&mut self, batch: Batch, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, batch: Batch<T>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         // one contiguous piece: many small ones would each become a TLS record
         buffer.reserve(batch.byte_len());
         batch.append_to(buffer);
+        Ok(())
+    }
+}
+
+/// Writes a v1 payload as a `Response`.
+#[derive(Default)]
+pub(crate) struct PayloadOut;
+
+impl Encoder for PayloadOut {
+    type Item = Payload;
+    type Error = Status;
+
+    fn encode(&mut self, payload: Payload, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.reserve(payload.field_len());
+        payload.append_to(buffer);
         Ok(())
     }
 }

@@ -17,8 +17,9 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
     preface::{self, Begun},
-    refusals::Refusals,
+    refusals::reason,
     service::Services,
+    summed_up::SummedUp,
     tls,
 };
 
@@ -69,7 +70,7 @@ pub(crate) struct Shared {
     pub(crate) handshake_timeout: Duration,
     pub(crate) keepalive: Keepalive,
     pub(crate) max_age: Option<config::ConnectionAge>,
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) refusals: Arc<SummedUp>,
 }
 
 /// Serves one accepted socket to its end.
@@ -84,7 +85,10 @@ pub(crate) async fn serve(socket: StdTcpStream, peer: SocketAddr, shared: Arc<Sh
     };
     let client = match opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
         Ok(client) => client,
-        Err(error) => return shared.refusals.note(peer, &error),
+        Err(error) => {
+            let line = || format!("connection from {peer} refused: {}", reason(&error));
+            return shared.refusals.note(line);
+        }
     };
 
     let name: Arc<str> = peer.to_string().into();

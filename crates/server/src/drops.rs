@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use router::{Counters, Router, SubscriptionCounters, SubscriptionInfo};
+use router::{Api, Counters, Router, SubscriptionCounters, SubscriptionInfo};
 use tokio::time::{self, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -29,9 +29,16 @@ const SELECTORS: usize = 120;
 #[derive(Default)]
 pub(crate) struct Drops {
     ingress: u64,
-    /// All subscribers, the ended ones included.
-    egress: u64,
-    /// Live subscribers that have lost something, by id.
+    v1: Subscribers,
+    v2: Subscribers,
+}
+
+/// What the log has told of the subscribers of one API.
+#[derive(Default)]
+struct Subscribers {
+    /// Of all, the ended ones included.
+    all: u64,
+    /// Of live ones that have lost something, by id.
     of: BTreeMap<u64, u64>,
 }
 
@@ -46,10 +53,10 @@ struct Lost {
 enum Place {
     Ingress,
     Subscriber(Arc<SubscriptionInfo>),
-    MoreSubscribers(usize),
+    MoreSubscribers(Api, usize),
     /// Overwritten after the last look at a subscriber, or still in its ring when its stream
     /// ended.
-    EndedStreams,
+    EndedStreams(Api),
 }
 
 impl Drops {
@@ -86,75 +93,86 @@ impl Drops {
             });
             self.ingress += count;
         }
-        if totals.dropped_egress <= self.egress {
-            return lines;
-        }
-
-        let before = std::mem::take(&mut self.of);
-        let mut subscribers = Vec::new();
-        for one in each().into_iter().filter(|one| one.dropped > 0) {
-            let told = before.get(&one.info.id).copied().unwrap_or(0);
-            let count = one.dropped.saturating_sub(told);
-            self.egress += count;
-            self.of.insert(one.info.id, told + count);
-            if count > 0 {
-                subscribers.push(Lost {
-                    count,
-                    of: Place::Subscriber(one.info),
-                });
-            }
-        }
-        subscribers.sort_by_key(|lost| std::cmp::Reverse(lost.count));
-        let more = subscribers.split_off(subscribers.len().min(LINES));
-        lines.append(&mut subscribers);
-        if !more.is_empty() {
-            let count = more.iter().map(|lost| lost.count).sum();
-            lines.push(Lost {
-                count,
-                of: Place::MoreSubscribers(more.len()),
-            });
-        }
-
-        let count = totals.dropped_egress.saturating_sub(self.egress);
-        if count > 0 {
-            lines.push(Lost {
-                count,
-                of: Place::EndedStreams,
-            });
-            self.egress += count;
+        let dropped_v2 = totals.dropped_egress - totals.v1.dropped;
+        if dropped_v2 > self.v2.all || totals.v1.dropped > self.v1.all {
+            let (v1, v2): (Vec<_>, Vec<_>) =
+                each().into_iter().partition(|one| one.info.api == Api::V1);
+            self.v2.since(Api::V2, dropped_v2, v2, &mut lines);
+            self.v1.since(Api::V1, totals.v1.dropped, v1, &mut lines);
         }
         lines
     }
 }
 
+impl Subscribers {
+    fn since(
+        &mut self,
+        api: Api,
+        total: u64,
+        each: Vec<SubscriptionCounters>,
+        lines: &mut Vec<Lost>,
+    ) {
+        let before = std::mem::take(&mut self.of);
+        let mut losses = Vec::new();
+        for one in each.into_iter().filter(|one| one.dropped > 0) {
+            let told = before.get(&one.info.id).copied().unwrap_or(0);
+            let count = one.dropped.saturating_sub(told);
+            self.all += count;
+            self.of.insert(one.info.id, told + count);
+            if count > 0 {
+                losses.push(Lost {
+                    count,
+                    of: Place::Subscriber(one.info),
+                });
+            }
+        }
+        losses.sort_by_key(|lost| std::cmp::Reverse(lost.count));
+        let more = losses.split_off(losses.len().min(LINES));
+        lines.append(&mut losses);
+        if !more.is_empty() {
+            let count = more.iter().map(|lost| lost.count).sum();
+            lines.push(Lost {
+                count,
+                of: Place::MoreSubscribers(api, more.len()),
+            });
+        }
+
+        let count = total.saturating_sub(self.all);
+        if count > 0 {
+            lines.push(Lost {
+                count,
+                of: Place::EndedStreams(api),
+            });
+            self.all += count;
+        }
+    }
+}
+
 impl Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, envelopes) = (
-            self.count,
-            if self.count == 1 {
-                "envelope"
-            } else {
-                "envelopes"
-            },
-        );
-        write!(f, "dropped {count} {envelopes}: ")?;
+        let (count, s) = (self.count, if self.count == 1 { "" } else { "s" });
+        write!(f, "dropped {count} envelope{s}: ")?;
         match &self.of {
             Place::Ingress => write!(f, "ingress ring overran"),
             Place::Subscriber(info) => {
                 // debug formatting: a shard id may hold anything, a line break too
+                let (api, shard_id, peer) = (info.api.name(), &info.shard_id, &info.peer);
                 write!(
                     f,
-                    "v2 subscriber is slow: shard id {:?}, peer {}",
-                    info.shard_id, info.peer
+                    "{api} subscriber is slow: shard id {shard_id:?}, peer {peer}"
                 )?;
                 match info.selectors.char_indices().nth(SELECTORS) {
                     None => write!(f, ", selectors {:?}", info.selectors),
                     Some((end, _)) => write!(f, ", selectors {:?}...", &info.selectors[..end]),
                 }
             }
-            Place::MoreSubscribers(1) => write!(f, "1 more v2 subscriber is slow"),
-            Place::MoreSubscribers(n) => write!(f, "{n} more v2 subscribers are slow"),
-            Place::EndedStreams => write!(f, "v2 subscriber streams that have ended"),
+            Place::MoreSubscribers(api, 1) => write!(f, "1 more {} subscriber is slow", api.name()),
+            Place::MoreSubscribers(api, n) => {
+                write!(f, "{n} more {} subscribers are slow", api.name())
+            }
+            Place::EndedStreams(api) => {
+                write!(f, "{} subscriber streams that have ended", api.name())
+            }
         }
     }
 }
@@ -167,6 +185,7 @@ mod tests {
         SubscriptionCounters {
             info: Arc::new(SubscriptionInfo {
                 id,
+                api: router::Api::V2,
                 peer: "10.0.0.1:4711".to_owned(),
                 shard_id: "log\ncache".to_owned(),
                 deterministic_name: String::new(),
@@ -233,7 +252,7 @@ mod tests {
             lines(&told),
             ["dropped 1 envelope: v2 subscriber streams that have ended"]
         );
-        assert!(drops.of.is_empty());
+        assert!(drops.v2.of.is_empty());
     }
 
     #[test]
@@ -273,6 +292,34 @@ mod tests {
             told[0]
                 .to_string()
                 .ends_with(&format!("{}\"...", "ä".repeat(SELECTORS)))
+        );
+    }
+
+    #[test]
+    fn the_apis_are_told_apart() {
+        let mut of_v1 = subscriber(7, 3);
+        Arc::make_mut(&mut of_v1.info).api = Api::V1;
+        let mut totals = totals(0, 11);
+        totals.v1.dropped = 5;
+        let told = Drops::default().since(&totals, || vec![of_v1, subscriber(8, 2)]);
+        let starts: Vec<_> = told
+            .iter()
+            .map(|lost| {
+                lost.to_string()
+                    .split(" subscriber")
+                    .next()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect();
+        assert_eq!(
+            starts,
+            [
+                "dropped 2 envelopes: v2",
+                "dropped 4 envelopes: v2",
+                "dropped 3 envelopes: v1",
+                "dropped 2 envelopes: v1",
+            ]
         );
     }
 }

@@ -18,6 +18,7 @@ mod refusals;
 pub mod report;
 mod server;
 mod service;
+mod summed_up;
 mod tls;
 
 pub use connection::Keepalive;

@@ -15,7 +15,7 @@ use router::{Router, SubscriptionCounters};
 
 use tokio_util::task::TaskTracker;
 
-use crate::{refusals::Refusals, tls};
+use crate::{summed_up::SummedUp, tls};
 
 /// Renders the metrics of one router.
 pub(crate) struct Exposition(Registry);
@@ -26,7 +26,8 @@ pub(crate) struct Sources {
     pub(crate) capacities: config::Buffers,
     /// One task each.
     pub(crate) connections: TaskTracker,
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) refusals: Arc<SummedUp>,
+    pub(crate) undecodable: Arc<SummedUp>,
     pub(crate) tls: Arc<tls::Port>,
 }
 
@@ -85,13 +86,29 @@ impl Sources {
             "The same by kind of ring",
             [
                 (ring("ingress"), now.dropped_ingress),
-                (ring("egress_v2"), now.dropped_egress),
+                (ring("egress_v1"), now.v1.dropped),
+                (ring("egress_v2"), now.dropped_egress - now.v1.dropped),
             ],
         )?;
         out.gauge(
             "subscriptions",
             "Open subscription streams",
             one(now.subscriptions),
+        )?;
+        out.counter(
+            "v1_undecodable",
+            "Pushed payloads that are no v1 envelopes",
+            one(self.undecodable.total()),
+        )?;
+        out.counter(
+            "v1_repaired",
+            "v1 envelopes with text that was not UTF-8, repaired for v2 subscribers",
+            one(now.v1_repaired),
+        )?;
+        out.counter(
+            "v1_incomplete",
+            "v1 forms that were asked for and lack a field that v1 requires",
+            one(now.v1_incomplete),
         )?;
         out.counter(
             "publish_panics",
@@ -142,6 +159,7 @@ impl Sources {
             "Envelopes that a ring holds",
             [
                 (ring("ingress"), sizes.ingress as u64),
+                (ring("egress_v1"), sizes.egress_v1 as u64),
                 (ring("egress_v2"), sizes.egress_v2 as u64),
             ],
         )?;
@@ -150,6 +168,7 @@ impl Sources {
             "Bytes that a ring holds",
             [
                 (ring("ingress"), sizes.ingress_bytes as u64),
+                (ring("egress_v1"), sizes.egress_bytes as u64),
                 (ring("egress_v2"), sizes.egress_bytes as u64),
             ],
         )
@@ -207,7 +226,7 @@ fn subscription(of: &SubscriptionCounters) -> Vec<Label> {
     let info = &of.info;
     vec![
         label("id", &info.id.to_string()),
-        label("api", "v2"),
+        label("api", info.api.name()),
         label("peer", &info.peer),
         label("shard_id", &info.shard_id),
         label("deterministic_name", &info.deterministic_name),

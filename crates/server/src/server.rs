@@ -36,8 +36,8 @@ use crate::{
     debug::Debug,
     drops::Drops,
     metrics::{Exposition, Sources},
-    refusals::Refusals,
     service::Services,
+    summed_up::SummedUp,
     tls,
 };
 
@@ -126,12 +126,14 @@ impl Server {
         let (grpc_address, debug_address) = (local_address(&grpc)?, local_address(&debug)?);
 
         let drain = CancellationToken::new();
-        let refusals = Arc::new(Refusals::default());
+        let refusals = Arc::new(SummedUp::new("connections refused"));
+        let undecodable = Arc::new(SummedUp::new("undecodable v1 envelopes"));
         let shared = Arc::new(connection::Shared {
             tls: tls.clone(),
             services: Services {
                 router: router.clone(),
                 drain: drain.clone(),
+                undecodable: undecodable.clone(),
             },
             handshake_timeout: settings.listen.handshake_timeout,
             keepalive,
@@ -157,12 +159,15 @@ impl Server {
                     capacities: settings.buffers.clone(),
                     connections: connections.clone(),
                     refusals: refusals.clone(),
+                    undecodable: undecodable.clone(),
                     tls: tls.clone(),
                 }),
             }
             .serve(debug),
         );
-        control.handle.spawn(async move { refusals.report().await });
+        for often in [refusals, undecodable] {
+            control.handle.spawn(async move { often.report().await });
+        }
 
         let (reporters, last_reports) = (TaskTracker::new(), CancellationToken::new());
         let drops = Drops::default().watch(router.clone(), last_reports.clone());
@@ -381,6 +386,14 @@ fn options(settings: &Settings) -> Options {
         egress: EgressLimits {
             ring: Limits {
                 weight: buffers.egress_v2,
+                bytes: buffers.egress_bytes,
+            },
+            batch_bytes: buffers.egress_batch_bytes,
+            ..EgressLimits::default()
+        },
+        egress_v1: EgressLimits {
+            ring: Limits {
+                weight: buffers.egress_v1,
                 bytes: buffers.egress_bytes,
             },
             batch_bytes: buffers.egress_batch_bytes,

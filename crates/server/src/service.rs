@@ -1,17 +1,22 @@
 //! The gRPC methods: what goes into the pipeline and what comes out.
 
 use std::{
-    future::Future,
+    future::{Future, Ready, ready},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
+use bytes::Bytes;
 use futures_core::Stream;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use loggregator::{Message, Run, v2};
-use router::{Batch, Router, Subscription};
+use loggregator::{
+    Limits, Message, Run,
+    v1::{self, Payload, Pushed, plumbing::SubscriptionRequest},
+    v2,
+};
+use router::{Batch, Piece, Router, Subscription};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     Code, Status, Streaming,
@@ -19,7 +24,12 @@ use tonic::{
     server::{ClientStreamingService, Grpc, ServerStreamingService, UnaryService},
 };
 
-use crate::codec::{BatchIn, BatchOut, EmptyOut, EnvelopeIn, EnvelopeOut, Prost, With};
+use crate::{
+    codec::{
+        BatchIn, BatchOut, EmptyOut, EnvelopeIn, EnvelopeOut, PayloadIn, PayloadOut, Prost, With,
+    },
+    summed_up::SummedUp,
+};
 
 /// Largest request message; one byte more ends that stream with RESOURCE_EXHAUSTED.
 pub const MAX_REQUEST_BYTES: usize = 10 * 1024 * 1024;
@@ -30,6 +40,8 @@ pub(crate) struct Services {
     pub(crate) router: Router,
     /// Cancelled when the router begins to drain.
     pub(crate) drain: CancellationToken,
+    /// v1 payloads that are no envelopes.
+    pub(crate) undecodable: Arc<SummedUp>,
 }
 
 type Reply<T> = Pin<Box<dyn Future<Output = Result<tonic::Response<T>, Status>> + Send>>;
@@ -61,16 +73,43 @@ impl Services {
             }
             v2::INGRESS_SEND => ingest::<BatchIn>().unary(Ingest(self), request).await,
             v2::EGRESS_BATCHED_RECEIVER => {
-                let codec = With::<Prost<v2::EgressBatchRequest>, BatchOut>::default();
-                Grpc::new(codec)
-                    .server_streaming(BatchedReceiver(self, peer), request)
-                    .await
+                let codec = With::<Prost<v2::EgressBatchRequest>, BatchOut<Run>>::default();
+                let service =
+                    Subscribe(move |request| Batches::of(self.router.subscribe(&request, &*peer)));
+                Grpc::new(codec).server_streaming(service, request).await
             }
             v2::EGRESS_RECEIVER => {
                 let codec = With::<Prost<v2::EgressRequest>, EnvelopeOut>::default();
+                let service = Subscribe(move |request| {
+                    let request = batched(request);
+                    Singles::of(self.router.subscribe(&request, &*peer))
+                });
+                Grpc::new(codec).server_streaming(service, request).await
+            }
+            v1::PUSHER => {
+                let codec = With::<PayloadIn, EmptyOut>::default();
+                let service = Pusher {
+                    services: self,
+                    peer,
+                };
                 Grpc::new(codec)
-                    .server_streaming(Receiver(self, peer), request)
+                    .max_decoding_message_size(MAX_REQUEST_BYTES)
+                    .client_streaming(service, request)
                     .await
+            }
+            v1::BATCH_SUBSCRIBE => {
+                let codec = With::<Prost<SubscriptionRequest>, BatchOut<Payload>>::default();
+                let service = Subscribe(move |request| {
+                    Batches::of(self.router.subscribe_v1(&request, &*peer))
+                });
+                Grpc::new(codec).server_streaming(service, request).await
+            }
+            v1::SUBSCRIBE => {
+                let codec = With::<Prost<SubscriptionRequest>, PayloadOut>::default();
+                let service = Subscribe(move |request| {
+                    Singles::of(self.router.subscribe_v1(&request, &*peer))
+                });
+                Grpc::new(codec).server_streaming(service, request).await
             }
             path => Status::new(Code::Unimplemented, format!("unknown method {path}")).into_http(),
         };
@@ -120,23 +159,68 @@ impl ClientStreamingService<Message> for Ingest {
 
     fn call(&mut self, request: tonic::Request<Streaming<Message>>) -> Reply<()> {
         let service = Self(self.0.clone());
-        let mut messages = request.into_inner();
-        Box::pin(async move {
-            let drain = service.0.drain.clone();
-            let mut draining_begins = std::pin::pin!(drain.cancelled());
-            loop {
-                let message = tokio::select! {
-                    // what has arrived already is taken, so that draining loses nothing more
-                    biased;
-                    message = messages.message() => message?,
-                    () = &mut draining_begins => return Err(draining()),
-                };
-                match message {
-                    Some(message) => service.send(message)?,
-                    None => return Ok(tonic::Response::new(())),
+        let drain = self.0.drain.clone();
+        Box::pin(each(request.into_inner(), drain, move |message| {
+            service.send(message)
+        }))
+    }
+}
+
+/// Takes a producer's messages until it half-closes, which is answered with OK, or the router
+/// begins to drain.
+async fn each<T>(
+    mut messages: Streaming<T>,
+    drain: CancellationToken,
+    mut take: impl FnMut(T) -> Result<(), Status>,
+) -> Result<tonic::Response<()>, Status> {
+    let mut draining_begins = std::pin::pin!(drain.cancelled());
+    loop {
+        let message = tokio::select! {
+            // what has arrived already is taken, so that draining loses nothing more
+            biased;
+            message = messages.message() => message?,
+            () = &mut draining_begins => return Err(draining()),
+        };
+        match message {
+            Some(message) => take(message)?,
+            None => return Ok(tonic::Response::new(())),
+        }
+    }
+}
+
+/// `DopplerIngestor/Pusher`. A payload that is no v1 envelope costs itself only: it is counted, and
+/// the stream goes on.
+struct Pusher {
+    services: Services,
+    peer: Arc<str>,
+}
+
+impl ClientStreamingService<Bytes> for Pusher {
+    type Response = ();
+    type Future = Reply<()>;
+
+    fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Reply<()> {
+        let (services, peer) = (self.services.clone(), self.peer.clone());
+        let drain = services.drain.clone();
+        // its size was checked before it was gathered
+        let limits = Limits { bytes: usize::MAX };
+        Box::pin(each(
+            request.into_inner(),
+            drain,
+            move |payload| match Pushed::parse(&payload, limits) {
+                Ok(pushed) => services
+                    .router
+                    .ingress()
+                    .push(pushed)
+                    .map_err(|_| draining()),
+                Err(error) => {
+                    services
+                        .undecodable
+                        .note(|| format!("v1 envelope from {peer}: {error}"));
+                    Ok(())
                 }
-            }
-        })
+            },
+        ))
     }
 }
 
@@ -150,34 +234,52 @@ impl UnaryService<Message> for Ingest {
     }
 }
 
-/// `Egress/BatchedReceiver`.
-struct BatchedReceiver(Services, Arc<str>);
+/// The methods that stream to a subscriber: they differ in what a request makes of the router.
+struct Subscribe<F>(F);
 
-impl ServerStreamingService<v2::EgressBatchRequest> for BatchedReceiver {
-    type Response = Batch;
-    type ResponseStream = Batches;
-    type Future = Reply<Batches>;
+impl<R, T, S, F> ServerStreamingService<R> for Subscribe<F>
+where
+    F: Fn(R) -> S,
+    S: Stream<Item = Result<T, Status>> + Send + 'static,
+{
+    type Response = T;
+    type ResponseStream = S;
+    type Future = Ready<Result<tonic::Response<S>, Status>>;
 
-    fn call(&mut self, request: tonic::Request<v2::EgressBatchRequest>) -> Reply<Batches> {
-        let subscription = self.0.router.subscribe(&request.into_inner(), &*self.1);
-        Box::pin(async move {
-            Ok(tonic::Response::new(Batches {
-                subscription,
-                ended: false,
-            }))
-        })
+    fn call(&mut self, request: tonic::Request<R>) -> Self::Future {
+        ready(Ok(tonic::Response::new(self.0(request.into_inner()))))
     }
 }
 
-/// A subscription as a gRPC stream. It ends only when the router does, and then never with OK: a
-/// client that sees an error connects elsewhere.
-struct Batches {
-    subscription: Subscription,
+/// Both requests say the same.
+fn batched(request: v2::EgressRequest) -> v2::EgressBatchRequest {
+    v2::EgressBatchRequest {
+        shard_id: request.shard_id,
+        legacy_selector: request.legacy_selector,
+        use_preferred_tags: request.use_preferred_tags,
+        selectors: request.selectors,
+        deterministic_name: request.deterministic_name,
+    }
+}
+
+/// A subscription as a stream of batches. It ends only when the router does, and then never with
+/// OK: a client that sees an error connects elsewhere.
+struct Batches<T: Piece> {
+    subscription: Subscription<T>,
     ended: bool,
 }
 
-impl Stream for Batches {
-    type Item = Result<Batch, Status>;
+impl<T: Piece> Batches<T> {
+    fn of(subscription: Subscription<T>) -> Self {
+        Self {
+            subscription,
+            ended: false,
+        }
+    }
+}
+
+impl<T: Piece + Unpin> Stream for Batches<T> {
+    type Item = Result<Batch<T>, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.ended {
@@ -193,59 +295,34 @@ impl Stream for Batches {
     }
 }
 
-/// `Egress/Receiver`: one envelope per message, for clients that ask for it.
-struct Receiver(Services, Arc<str>);
+/// A subscription as a stream of single envelopes, for clients that ask for them.
+struct Singles<T: Piece> {
+    batches: Batches<T>,
+    /// What is left of the current batch, last piece first.
+    pieces: Vec<T>,
+}
 
-impl ServerStreamingService<v2::EgressRequest> for Receiver {
-    type Response = Run;
-    type ResponseStream = Envelopes;
-    type Future = Reply<Envelopes>;
-
-    fn call(&mut self, request: tonic::Request<v2::EgressRequest>) -> Reply<Envelopes> {
-        let request = request.into_inner();
-        let request = v2::EgressBatchRequest {
-            shard_id: request.shard_id,
-            legacy_selector: request.legacy_selector,
-            use_preferred_tags: request.use_preferred_tags,
-            selectors: request.selectors,
-            deterministic_name: request.deterministic_name,
-        };
-        let subscription = self.0.router.subscribe(&request, &*self.1);
-        let batches = Batches {
-            subscription,
-            ended: false,
-        };
-        Box::pin(async move {
-            Ok(tonic::Response::new(Envelopes {
-                batches,
-                runs: Vec::new(),
-            }))
-        })
+impl<T: Piece> Singles<T> {
+    fn of(subscription: Subscription<T>) -> Self {
+        Self {
+            batches: Batches::of(subscription),
+            pieces: Vec::new(),
+        }
     }
 }
 
-/// Batches taken apart again.
-struct Envelopes {
-    batches: Batches,
-    /// What is left of the current batch, last run first.
-    runs: Vec<Run>,
-}
-
-impl Stream for Envelopes {
-    type Item = Result<Run, Status>;
+impl<T: Piece + Unpin> Stream for Singles<T> {
+    type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Some(run) = self.runs.pop() {
-                if run.len() == 1 {
-                    return Poll::Ready(Some(Ok(run)));
-                }
-                let (first, rest) = run.split_at(1);
-                self.runs.push(rest);
+            if let Some(piece) = self.pieces.pop() {
+                let (first, rest) = piece.split(1, usize::MAX);
+                self.pieces.extend(rest);
                 return Poll::Ready(Some(Ok(first)));
             }
             match ready!(Pin::new(&mut self.batches).poll_next(context)) {
-                Some(Ok(batch)) => self.runs.extend(batch.runs().iter().rev().cloned()),
+                Some(Ok(batch)) => self.pieces.extend(batch.pieces().iter().rev().cloned()),
                 Some(Err(status)) => return Poll::Ready(Some(Err(status))),
                 None => return Poll::Ready(None),
             }
