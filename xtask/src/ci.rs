@@ -7,6 +7,7 @@ use crate::bench;
 use crate::cargo::{self, Profile};
 use crate::demo;
 use crate::fuzz;
+use crate::interop;
 use crate::sanitize;
 use crate::steps::{Step, Steps};
 use crate::test;
@@ -30,6 +31,7 @@ enum Part {
     Test,
     Package,
     Demo,
+    Interop,
     Bench,
     Sanitize,
     Fuzz,
@@ -95,6 +97,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if wanted(Part::Demo) {
         add_demos(&mut steps);
+    }
+    if wanted(Part::Interop) {
+        steps.check("interop", interop::check);
     }
     if wanted(Part::Package) {
         let mut package = cargo::command();

@@ -10,6 +10,9 @@ mod cargo;
 mod ci;
 mod demo;
 mod fuzz;
+mod instance;
+mod interop;
+mod loadtest;
 mod metrics;
 mod process;
 mod sanitize;
@@ -37,6 +40,10 @@ enum Task {
     Test,
     /// Run everything that a change must pass: format, lints, tests, docs, rules, packages, demo
     Ci(ci::Options),
+    /// Load a router end to end and compare with the goals, or with another router
+    Loadtest(loadtest::Options),
+    /// Talk to a router with the official gRPC implementation of another language
+    Interop,
     /// Measure, and compare with a baseline or another commit
     Bench(bench::Options),
     /// Check the rules of the house that no linter knows
@@ -53,6 +60,8 @@ fn main() -> ExitCode {
         Task::Demo(options) => demo::run(&options),
         Task::Test => test::run(),
         Task::Ci(options) => ci::run(&options),
+        Task::Loadtest(options) => loadtest::run(&options),
+        Task::Interop => interop::run(),
         Task::Bench(options) => bench::run(&options),
         Task::Tidy => tidy::all().map(|_| ()),
         Task::Sanitize(options) => sanitize::run(&options),
