@@ -262,11 +262,11 @@ impl<T: Piece> Subscription<T> {
     /// A batch of what was taken before, filled up with what the ring holds now.
     fn gather(&mut self) -> Batch<T> {
         let taken: usize = self.taken.iter().map(T::envelopes).sum();
-        if let Some(room @ 1..) = self.limits.batch_envelopes.checked_sub(taken) {
-            if !self.reader.is_empty() {
-                self.reader.take_into(&mut self.scratch, room);
-                self.taken.extend(self.scratch.drain(..));
-            }
+        if let Some(room @ 1..) = self.limits.batch_envelopes.checked_sub(taken)
+            && !self.reader.is_empty()
+        {
+            self.reader.take_into(&mut self.scratch, room);
+            self.taken.extend(self.scratch.drain(..));
         }
 
         let mut batch = Batch::default();
