@@ -29,7 +29,7 @@ const SPAN: Duration = Duration::from_micros(100);
 /// looks like an expensive one, and between two items like a pause.
 const VERDICTS: u32 = 2;
 /// Time between two looks at the clock, roughly, and the most items between them.
-const LOOK: Duration = Duration::from_micros(20);
+const LOOK: Duration = Duration::from_micros(4);
 const MAX_STRIDE: u32 = 256;
 /// While handing out, one item in so many is timed; one that the writer does anyway, because the
 /// queue is full, counts as several.
@@ -170,11 +170,13 @@ impl Account {
         self.items += self.stride;
         self.busy += (end - start) * self.stride;
         let span = end - self.since;
-        self.stride = stride(span / self.items);
-        self.countdown = self.stride;
         if span < SPAN {
+            self.countdown = self.stride;
             return None;
         }
+        // Over the whole span, so that a dear one among many cheap ones is not missed for ever.
+        self.stride = stride(span / self.items);
+        self.countdown = self.stride;
         let busy = self.busy.min(span);
         let cost = busy / self.items;
         self.row = if busy >= span / 2 && cost >= DEAR {
@@ -252,4 +254,138 @@ fn stride(interval: Duration) -> u32 {
     u32::try_from(items)
         .unwrap_or(MAX_STRIDE)
         .clamp(1, MAX_STRIDE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    /// A writer whose time is made up.
+    struct Writer {
+        now: Instant,
+        account: Account,
+    }
+
+    impl Writer {
+        fn new() -> Writer {
+            let now = Instant::now();
+            Writer {
+                now,
+                account: Account::new(now),
+            }
+        }
+
+        /// Does so many items of this cost, with this pause before each; the cost at which it
+        /// hands out, if it comes to that.
+        fn run(&mut self, items: u32, cost: Duration, pause: Duration) -> Option<Duration> {
+            for _ in 0..items {
+                self.now += pause;
+                let start = self.now;
+                self.now += cost;
+                self.account.countdown -= 1;
+                if self.account.countdown == 0
+                    && let Some(cost) = self.account.hand_out(start, self.now)
+                {
+                    return Some(cost);
+                }
+            }
+            None
+        }
+    }
+
+    #[test]
+    fn a_writer_that_does_nothing_but_dear_items_hands_out_soon() {
+        let mut writer = Writer::new();
+        let begin = writer.now;
+        assert_eq!(writer.run(1_000, us(1), us(0)), Some(us(1)));
+        assert!(writer.now - begin <= us(300), "{:?}", writer.now - begin);
+
+        let mut writer = Writer::new();
+        assert_eq!(writer.run(2, us(5_000), us(0)), Some(us(5_000)));
+    }
+
+    #[test]
+    fn half_of_the_time_is_enough_and_a_third_is_not() {
+        assert!(Writer::new().run(1_000, us(10), us(9)).is_some());
+        assert!(Writer::new().run(1_000, us(10), us(20)).is_none());
+    }
+
+    #[test]
+    fn cheap_items_are_never_handed_out_and_the_clock_is_looked_at_seldom() {
+        let mut writer = Writer::new();
+        assert!(
+            writer
+                .run(100_000, Duration::from_nanos(40), us(0))
+                .is_none()
+        );
+        assert_eq!(writer.account.stride, 100); // once in 4 us
+    }
+
+    #[test]
+    fn one_item_that_takes_long_changes_nothing() {
+        let mut writer = Writer::new();
+        let cheap = Duration::from_nanos(40);
+        for _ in 0..10 {
+            assert!(writer.run(20_000, cheap, us(0)).is_none());
+            // the thread was away while a timed item ran
+            writer.account.countdown = 1;
+            assert!(writer.run(1, us(3_000), us(0)).is_none());
+        }
+    }
+
+    #[test]
+    fn few_dear_ones_among_many_cheap_ones_are_found() {
+        let mut writer = Writer::new();
+        let handed_out = (0..10_000).any(|_| {
+            writer.run(99, Duration::from_nanos(50), us(0)).is_some()
+                || writer.run(1, us(1_000), us(0)).is_some()
+        });
+        assert!(handed_out);
+    }
+
+    #[test]
+    fn handing_out_ends_when_items_become_few() {
+        let start = Instant::now();
+        let mut watch = Watch::new(us(10), start);
+        let mut at = |micros: u64, items: u32| {
+            watch.items += items;
+            watch.is_calm(start + us(micros))
+        };
+        assert!(!at(1_000, 90)); // nine tenths of the time
+        assert!(!at(2_000, 10));
+        assert!(!at(3_000, 90)); // the row is broken
+        assert!(!at(4_000, 10));
+        assert!(!at(4_050, 0)); // too soon for another verdict
+        assert!(at(5_000, 10));
+    }
+
+    #[test]
+    fn handing_out_ends_when_items_become_cheap() {
+        let mut watch = Watch::new(us(2), Instant::now());
+        assert!(!watch.is_cheap(us(2)));
+        let cheap = (0..20).position(|_| watch.is_cheap(Duration::from_nanos(50)));
+        assert!(cheap.is_some_and(|timed| timed > 2), "{cheap:?}");
+        // and a thread switch in a timed item is forgotten soon
+        watch.is_cheap(us(5_000));
+        assert!((0..20).any(|_| watch.is_cheap(Duration::from_nanos(50))));
+    }
+
+    #[test]
+    fn the_pause_settles_where_the_queue_is_half_empty() {
+        let mut watch = Watch::new(us(1), Instant::now());
+        for _ in 0..100 {
+            watch.adapt_pause(8, 8);
+        }
+        assert_eq!(watch.pause, 4);
+        watch.adapt_pause(4, 8);
+        assert_eq!(watch.pause, 4);
+        for _ in 0..100 {
+            watch.adapt_pause(0, 8);
+        }
+        assert_eq!(watch.pause, 1);
+    }
 }

@@ -272,7 +272,7 @@ impl<T: Send + 'static> FanoutWriter<T> {
                 }
             }
         }
-        // Release: pairs with the Acquire in `Stage::state`. It fails if `stop` came meanwhile.
+        // It fails if `stop` came meanwhile.
         match self
             .stage
             .state
@@ -415,7 +415,6 @@ impl<T> FanoutWriter<T> {
     /// this thread. Two things are not waited for: an item that a writer is running itself at that
     /// moment, which that writer finishes; and, when a worker's callback calls `stop`, the workers.
     pub fn stop(&self) {
-        // Release: nothing is published by it; Acquire in `Stage::state` is for `start`.
         self.stage.state.store(STOPPED, Ordering::Release);
         self.stage.queues.iter().for_each(|queue| queue.close());
         if WORKER_OF.get() == self.stage.address() {

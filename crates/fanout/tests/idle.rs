@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fanout::FanoutWriter;
 
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(300);
 
 /// For each worker's thread: how often it has run, as the scheduler counts it.
 fn times_run() -> Vec<(String, u64)> {
