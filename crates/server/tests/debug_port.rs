@@ -136,22 +136,22 @@ async fn every_series_is_there_from_the_start() {
         ("dropped_total{direction=\"ingress\"}", 0),
         ("dropped_total{direction=\"egress\"}", 0),
         ("ring_dropped_total{ring=\"ingress\"}", 0),
+        ("ring_dropped_total{ring=\"egress_v1\"}", 0),
         ("ring_dropped_total{ring=\"egress_v2\"}", 0),
+        ("v1_undecodable_total", 0),
+        ("v1_repaired_total", 0),
+        ("v1_incomplete_total", 0),
         ("subscriptions", 0),
         ("publish_panics_total", 0),
         ("refused_connections_total", 0),
         ("ingress_queued", 0),
         ("ingress_queued_bytes", 0),
         ("ring_capacity{ring=\"ingress\"}", 123),
+        ("ring_capacity{ring=\"egress_v1\"}", 1_000),
         ("ring_capacity{ring=\"egress_v2\"}", 10_000),
-        (
-            "ring_capacity_bytes{ring=\"ingress\"}",
-            64 << 20,
-        ),
-        (
-            "ring_capacity_bytes{ring=\"egress_v2\"}",
-            16 << 20,
-        ),
+        ("ring_capacity_bytes{ring=\"ingress\"}", 64 << 20),
+        ("ring_capacity_bytes{ring=\"egress_v1\"}", 16 << 20),
+        ("ring_capacity_bytes{ring=\"egress_v2\"}", 16 << 20),
     ];
     for (name, value) in expected {
         assert_eq!(series.get(name), Some(&value), "{name} in {series:#?}");
