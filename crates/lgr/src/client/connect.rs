@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
+use super::gather::Gather;
 use crate::Error;
 use crate::certs::{Files, Identity};
 
@@ -313,7 +314,7 @@ struct Connector {
 
 impl Connector {
     /// A connection that is through with TLS, or an error that says which part failed.
-    async fn connect(self) -> io::Result<Watched<impl AsyncRead + AsyncWrite>> {
+    async fn connect(self) -> io::Result<Gather<Watched<impl AsyncRead + AsyncWrite>>> {
         self.witness.forget();
         let attempt = async {
             let tcp = TcpStream::connect(&self.addr).await?;
@@ -341,11 +342,11 @@ impl Connector {
             )),
         };
         match result {
-            Ok(io) => Ok(Watched {
+            Ok(io) => Ok(Gather::new(Watched {
                 io,
                 witness: self.witness,
                 failure: None,
-            }),
+            })),
             Err(error) => {
                 self.witness.note(&error);
                 Err(error)

@@ -25,6 +25,8 @@
 
 mod codec;
 mod connect;
+mod gather;
+mod v1;
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -48,6 +50,7 @@ use crate::Error;
 use codec::{ProstEncoder, RawEncoder, RawResponse};
 pub use connect::{Credentials, Options};
 use connect::{Witness, causes};
+pub use v1::{BatchSubscription, Pusher, SingleSubscription};
 
 /// Selectors for all five kinds of envelopes of `source_id`; an empty one means any source.
 ///

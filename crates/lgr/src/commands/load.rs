@@ -14,7 +14,7 @@ use crate::stop::Stop;
 ///
 /// Producers send numbered envelopes, subscribers count them, so that every lost or duplicated one
 /// is known. After a warm-up everything is measured for a while; then producers stop, subscribers
-/// get time to receive the rest, and the report comes.
+/// get time to receive the rest, and the report comes. Envelopes are v2 ones.
 ///
 /// A group of subscribers is written [COUNTx]WHAT[:OPTION...], where WHAT is one of
 ///   firehose            everything
@@ -108,9 +108,9 @@ pub(crate) struct Arguments {
     /// On the side, subscribe to and unsubscribe from a source so many times a second
     #[arg(long, value_name = "R", value_parser = rate, help_heading = "Subscribers")]
     churn: Option<f64>,
-    /// Time before measuring begins
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "Run")]
-    warm_up: Duration,
+    /// Time before measuring begins [default: 1s, none with --count]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Run")]
+    warm_up: Option<Duration>,
     /// Time to measure
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, help_heading = "Run")]
     duration: Duration,
@@ -169,7 +169,7 @@ impl Arguments {
             options: Options {
                 stream_window: self.window,
                 // Everybody connects at once, on a machine that is busy with that.
-                connect_timeout: Duration::from_secs(20),
+                connect_timeout: Duration::from_secs(10),
                 ..self.connection.options()
             },
             producers,
@@ -187,7 +187,9 @@ impl Arguments {
             subscriber_connections: connections
                 .unwrap_or_else(|| readers.clamp(1, SUBSCRIBER_CONNECTIONS)),
             churn: self.churn,
-            warm_up: self.warm_up,
+            warm_up: self
+                .warm_up
+                .unwrap_or_else(|| Duration::from_secs(if self.count.is_none() { 1 } else { 0 })),
             duration: self.duration,
             count: self.count,
             drain: self.drain,

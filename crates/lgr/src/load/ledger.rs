@@ -85,11 +85,19 @@ impl Ledger {
     /// How many must arrive, of what was sent: the count of each series.
     pub(crate) fn expected(&self, sent: &[u64]) -> u64 {
         let Books { numbering, mix, .. } = &self.books;
-        (0..)
-            .zip(sent)
-            .filter(|&(series, _)| numbering.position(series, self.scope, mix).is_some())
-            .map(|(_, &count)| count)
-            .sum()
+        match self.scope {
+            Scope::Everything => sent.iter().sum(),
+            Scope::Nothing => 0,
+            Scope::Source(source) => sent
+                .chunks(numbering.sources as usize)
+                .filter_map(|sources| sources.get(source as usize))
+                .sum(),
+            Scope::Kind(_) => (0..)
+                .zip(sent)
+                .filter(|&(series, _)| numbering.position(series, self.scope, mix).is_some())
+                .map(|(_, &count)| count)
+                .sum(),
+        }
     }
 }
 

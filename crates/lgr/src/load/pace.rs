@@ -45,13 +45,18 @@ impl Pacer {
         loop {
             let left = due.saturating_duration_since(Instant::now());
             if left.is_zero() {
+                // Setting the timer again withdraws an expiration, so it need not be read.
+                if self.armed.take().is_some()
+                    && let Poll::Ready(expired) = self.timer.poll_read_ready(cx)
+                {
+                    expired?.clear_ready();
+                }
                 return Poll::Ready(Ok(()));
             }
             if self.armed != Some(due) {
                 self.arm(left)?;
                 self.armed = Some(due);
             }
-            // Setting the timer again withdraws an expiration, so it need not be read.
             ready!(self.timer.poll_read_ready(cx))?.clear_ready();
             self.armed = None;
         }

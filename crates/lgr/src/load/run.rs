@@ -339,21 +339,21 @@ impl Run {
             Ok(Over::Failed(error)) | Err(error) => return (None, Err(error)),
         }
 
-        let start = Instant::now();
-        self.start.send_replace(Some(start));
-        let warm = start + self.plan.warm_up;
-        let mut over = self.wait(Some(warm), stop, false, |_| false).await;
-        let before = self.snapshot();
+        let mut before = self.snapshot();
+        let warm = before.at + self.plan.warm_up;
+        self.shared
+            .measuring
+            .store(self.plan.warm_up.is_zero(), Relaxed);
+        self.start.send_replace(Some(before.at));
+        let mut over = self
+            .wait(Some(warm), stop, "warming up", Self::all_finished)
+            .await;
+        // What ends during the warm-up is reported as a whole.
         if matches!(over, Over::Done) && !self.all_finished() {
+            before = self.snapshot();
             self.shared.measuring.store(true, Relaxed);
-            over = self
-                .wait(
-                    Some(warm + self.plan.duration),
-                    stop,
-                    true,
-                    Self::all_finished,
-                )
-                .await;
+            let end = Some(before.at + self.plan.duration);
+            over = self.wait(end, stop, "measuring", Self::all_finished).await;
         }
         let after = self.snapshot();
         self.shared.measuring.store(false, Relaxed);
@@ -468,7 +468,7 @@ impl Run {
         &mut self,
         until: Option<Instant>,
         stop: &mut Stop,
-        measuring: bool,
+        phase: &str,
         enough: impl Fn(&Self) -> bool,
     ) -> Over {
         let mut last = self.snapshot();
@@ -485,7 +485,7 @@ impl Run {
                 },
                 () = sleep_until((last.at + Duration::from_secs(1)).into()) => {
                     let now = self.totals();
-                    progress.show(measuring, &last, &now);
+                    progress.show(phase, &last, &now);
                     last = now;
                 }
             }
@@ -497,7 +497,7 @@ impl Run {
     async fn finish(&mut self, stop: &mut Stop) -> Over {
         let deadline = Instant::now() + self.plan.options.answer_timeout;
         match self
-            .wait(Some(deadline), stop, false, Self::all_finished)
+            .wait(Some(deadline), stop, "stopping", Self::all_finished)
             .await
         {
             Over::Done if !self.all_finished() => Over::Failed(Error::Silent {
@@ -664,14 +664,13 @@ impl Progress {
         }
     }
 
-    fn show(&self, measuring: bool, last: &Snapshot, now: &Snapshot) {
+    fn show(&self, phase: &str, last: &Snapshot, now: &Snapshot) {
         if self.quiet {
             return;
         }
         let seconds = (now.at - last.at).as_secs_f64().max(1e-9);
         let rate = |last: u64, now: u64| grouped(((now - last) as f64 / seconds) as u64);
         let (sent, received) = (rate(last.sent, now.sent), rate(last.received, now.received));
-        let phase = if measuring { "measuring" } else { "warming up" };
         let mut stderr = std::io::stderr().lock();
         let line = format!("lgr: {phase}: sent {sent}/s, received {received}/s");
         let _ = if self.terminal {
