@@ -241,13 +241,13 @@ mod tests {
         let mut drops = Drops::default();
         drops.since(&totals(0, 3), || vec![subscriber(7, 3)]);
         // two more overwritten, four left in the ring: the registry has moved them to the totals
-        let told = drops.since(&totals(0, 9), || vec![]);
+        let told = drops.since(&totals(0, 9), Vec::new);
         assert_eq!(
             lines(&told),
             ["dropped 6 envelopes: v2 subscriber streams that have ended"]
         );
         // one that came and went between two looks
-        let told = drops.since(&totals(0, 10), || vec![]);
+        let told = drops.since(&totals(0, 10), Vec::new);
         assert_eq!(
             lines(&told),
             ["dropped 1 envelope: v2 subscriber streams that have ended"]
