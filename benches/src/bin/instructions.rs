@@ -140,24 +140,33 @@ fn weighted_take_into() {
     });
 }
 
-/// Into 2,000 source ids with so many subscriptions each.
+/// Source ids in the trees.
+const SOURCES: usize = 2000;
+
+/// Numbers of sources, all over the tree: how deep one lies depends on its hash.
+fn numbers() -> impl Iterator<Item = usize> {
+    (0..SOURCES).step_by(7).cycle()
+}
+
+/// To so many subscriptions per source id.
 fn publish(matches: usize) {
-    const SOURCES: usize = 2000;
     let tree = Tree::of_size(Fixture::Noop, SOURCES * matches.max(1), SOURCES);
-    let wanted = if matches == 0 { SOURCES } else { SOURCES / 2 };
-    let message = message([source_id(wanted)]);
+    let first = if matches == 0 { SOURCES } else { 0 };
+    let all = numbers().take(WARM_UP + COUNTED);
+    let messages: Vec<_> = all
+        .map(|number| message([source_id(first + number)]))
+        .collect();
+    let mut next = messages.iter();
     count(|| {
-        let published = tree
-            .tree
-            .publish(&message.facts(0), |fixture| fixture.receive());
+        let facts = next.next().expect("enough messages").facts(0);
+        let published = tree.tree.publish(&facts, |fixture| fixture.receive());
         assert_eq!(black_box(published.delivered), matches);
     });
 }
 
 fn publish_batch() {
-    const SOURCES: usize = 2000;
     let tree = Tree::of_size(Fixture::Noop, SOURCES * 5, SOURCES);
-    let message = message((0..100).map(source_id));
+    let message = message(numbers().take(100).map(source_id));
     let mut publisher = tree.tree.publisher();
     count(|| {
         let published = publisher.publish_batch(message.whole().events(), |fixture, selection| {
@@ -169,11 +178,10 @@ fn publish_batch() {
 }
 
 fn subscribe() {
-    const SOURCES: usize = 2000;
     let tree = Tree::of_size(Fixture::Noop, SOURCES * 5, SOURCES);
-    let request = request(&source_id(SOURCES / 2));
+    let mut next = numbers().map(|number| request(&source_id(number)));
     count(|| {
-        let interest = selectors_to_interest(&request);
+        let interest = selectors_to_interest(&next.next().expect("an endless list"));
         drop(black_box(tree.tree.subscribe(Fixture::Noop, interest)));
     });
 }

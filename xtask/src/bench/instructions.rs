@@ -220,7 +220,7 @@ fn print_counts(counts: &BTreeMap<String, f64>, record: Option<&Record>, as_json
         println!("{:#}", json!(counts));
         return;
     }
-    let width = counts.keys().map(String::len).max().unwrap_or(0);
+    let width = counts.keys().map(String::len).max().unwrap_or(0).max(24);
     println!(
         "{:width$}  {:>12}  {:>12}",
         "instructions per operation", "now", "recorded"
