@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use gather::Gather;
 use hyper_util::rt::TokioIo;
 use rustls::client::WantsClientCert;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -25,7 +26,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
-use super::gather::Gather;
 use crate::Error;
 use crate::certs::{Files, Identity};
 

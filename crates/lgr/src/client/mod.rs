@@ -25,7 +25,6 @@
 
 mod codec;
 mod connect;
-mod gather;
 mod v1;
 
 use std::future::Future;

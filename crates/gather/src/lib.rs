@@ -1,11 +1,12 @@
 //! Writes that come one after the other go out as one.
 //!
 //! The HTTP/2 library writes and flushes every frame by itself, so a batch of a hundred envelopes
-//! would be three small writes, and wake its receiver up to three times. The producers that a
-//! router knows (grpc-go) gather frames first, and so does [`Gather`]: it takes what is written and
-//! flushed, and a task of its own, which runs when the writer has nothing more to say for now,
-//! passes it on.
+//! would be three small writes, as many TLS records and more, and wake its receiver up to three
+//! times. [`Gather`] stands between the two: it takes what is written and flushed, and a task of its
+//! own, which runs when the writer has nothing more to say for now, passes it on.
+#![forbid(unsafe_code)]
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -18,8 +19,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// How much may wait; a writer with more to say must wait itself.
 const LIMIT: usize = 64 << 10;
 
-/// The writer's and reader's end; the task ends with it.
-pub(super) struct Gather<T>(Arc<Mutex<State<T>>>);
+/// The writer's and reader's end of a connection; the task ends with it.
+///
+/// # Examples
+///
+/// ```
+/// use gather::Gather;
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let (near, mut far) = duplex(1024);
+/// let mut near = Gather::new(near);
+/// near.write_all(b"one ").await?;
+/// near.flush().await?;
+/// near.write_all(b"two").await?;
+///
+/// let mut buffer = [0; 1024];
+/// let length = far.read(&mut buffer).await?;
+/// assert_eq!(&buffer[..length], b"one two");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Gather<T>(Arc<Mutex<State<T>>>);
 
 struct State<T> {
     io: T,
@@ -36,8 +58,12 @@ struct State<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Gather<T> {
-    /// Must be called within a tokio runtime.
-    pub(super) fn new(io: T) -> Self {
+    /// Stands in front of `io`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn new(io: T) -> Self {
         let state = Arc::new(Mutex::new(State {
             io,
             waiting: BytesMut::new(),
@@ -164,6 +190,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gather<T> {
         state.check()?;
         ready!(state.poll_pass_on(cx))?;
         Pin::new(&mut state.io).poll_shutdown(cx)
+    }
+}
+
+impl<T> fmt::Debug for Gather<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gather").finish_non_exhaustive()
     }
 }
 
