@@ -4,12 +4,13 @@ use std::{
     fmt,
     hash::Hash,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
 use diode::{Weighted, weighted};
+use fanout::FanoutWriter;
 use loggregator::{
     Key, Message, Run, v1,
     v1::{Payload, Pushed, plumbing::SubscriptionRequest},
@@ -71,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) v1_incomplete: AtomicU64,
     pub(crate) v1_repaired: AtomicU64,
     pub(crate) panics: AtomicU64,
+    /// Asks the fan-out stage, if there is one.
+    stage: OnceLock<Box<dyn Fn() -> Option<fanout::Stats> + Send + Sync>>,
 }
 
 impl Core {
@@ -84,6 +87,14 @@ impl Core {
 
     pub(crate) fn count_v1_repaired(&self) {
         self.v1_repaired.fetch_add(1, Relaxed);
+    }
+
+    /// Lets the counters tell how full the fan-out stage is, without keeping it alive.
+    pub(crate) fn watch_stage<T: Send + 'static>(&self, stage: &Arc<FanoutWriter<T>>) {
+        let stage = Arc::downgrade(stage);
+        let ask = move || stage.upgrade().map(|stage| stage.stats());
+        // there is one stage at most
+        let _ = self.stage.set(Box::new(ask));
     }
 
     pub(crate) fn count_panics(&self, panics: usize) {
@@ -121,6 +132,7 @@ impl Router {
             v1_incomplete: AtomicU64::new(0),
             v1_repaired: AtomicU64::new(0),
             panics: AtomicU64::new(0),
+            stage: OnceLock::new(),
         });
         let repeater = Repeater::new(reader, core.clone(), options.fanout)?;
         let ingress = Ingress {
@@ -216,6 +228,10 @@ impl Router {
         counters.v1_incomplete = self.core.v1_incomplete.load(Relaxed);
         counters.v1_repaired = self.core.v1_repaired.load(Relaxed);
         counters.panics = self.core.panics.load(Relaxed);
+        if let Some(stage) = self.core.stage.get().and_then(|ask| ask()) {
+            counters.fanout_queued = stage.queued as u64;
+            counters.panics += stage.panics;
+        }
         counters.ingress = self.core.ingress.load(Relaxed);
         counters
     }

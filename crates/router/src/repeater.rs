@@ -59,8 +59,8 @@ pub struct RepeaterThread(JoinHandle<()>);
 /// What a run is handed on to.
 enum Stage {
     Direct(Publish),
-    FanOut(FanoutWriter<Item>),
-    Lanes(FanoutWriter<(Lane, Item)>, u64),
+    FanOut(Arc<FanoutWriter<Item>>),
+    Lanes(Arc<FanoutWriter<(Lane, Item)>>, u64),
 }
 
 impl Repeater {
@@ -69,31 +69,39 @@ impl Repeater {
         core: Arc<Core>,
         fanout: Option<FanOut>,
     ) -> Result<Self, Error> {
+        let new_publish = {
+            let core = core.clone();
+            move || Publish::new(core.clone())
+        };
         let stage = match fanout {
-            None => Stage::Direct(Publish::new(core.clone())),
+            None => Stage::Direct(new_publish()),
             Some(options) if options.ordering == Ordering::None => {
-                let core = core.clone();
                 let writer = FanoutWriter::new(options.workers.get(), move |_worker| {
-                    let mut publish = Publish::new(core.clone());
+                    let mut publish = new_publish();
                     move |mut item: Item| publish.item(&mut item, None)
                 })?;
-                Stage::FanOut(writer.with_caller_runs(options.caller_runs))
+                Stage::FanOut(Arc::new(writer.with_caller_runs(options.caller_runs)))
             }
             Some(options) => {
-                let core = core.clone();
                 let writer = FanoutWriter::new(options.workers.get(), move |_worker| {
-                    let mut publish = Publish::new(core.clone());
+                    let mut publish = new_publish();
                     move |(lane, mut item): (Lane, Item)| publish.item(&mut item, Some(lane))
                 })?
                 .with_lanes(|(lane, _): &(Lane, Item)| lane.index())
                 .with_caller_runs(options.caller_runs);
-                Stage::Lanes(writer, options.workers.get() as u64)
+                Stage::Lanes(Arc::new(writer), options.workers.get() as u64)
             }
         };
         match &stage {
             Stage::Direct(_) => {}
-            Stage::FanOut(writer) => writer.start()?,
-            Stage::Lanes(writer, _) => writer.start()?,
+            Stage::FanOut(writer) => {
+                core.watch_stage(writer);
+                writer.start()?;
+            }
+            Stage::Lanes(writer, _) => {
+                core.watch_stage(writer);
+                writer.start()?;
+            }
         }
         Ok(Self {
             reader,

@@ -155,6 +155,11 @@ impl Sources {
             one(now.ingress_queued_bytes),
         )?;
         out.gauge(
+            "fanout_queued",
+            "Runs of envelopes that wait for a publishing worker",
+            one(now.fanout_queued),
+        )?;
+        out.gauge(
             "ring_capacity",
             "Envelopes that a ring holds",
             [
