@@ -58,7 +58,7 @@ pub struct RepeaterThread(JoinHandle<()>);
 
 /// What a run is handed on to.
 enum Stage {
-    Direct(Publish),
+    Direct(Box<Publish>),
     FanOut(Arc<FanoutWriter<Item>>),
     Lanes(Arc<FanoutWriter<(Lane, Item)>>, u64),
 }
@@ -74,7 +74,7 @@ impl Repeater {
             move || Publish::new(core.clone())
         };
         let stage = match fanout {
-            None => Stage::Direct(new_publish()),
+            None => Stage::Direct(Box::new(new_publish())),
             Some(options) if options.ordering == Ordering::None => {
                 let writer = FanoutWriter::new(options.workers.get(), move |_worker| {
                     let mut publish = new_publish();
