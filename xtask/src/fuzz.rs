@@ -45,22 +45,54 @@ pub fn add_to(steps: &mut Steps, inputs: u64) {
         steps.check("fuzz", || Ok(Step::Skipped(why)));
         return;
     }
+    // Inputs to start from, made of the test vectors.
+    let mut seeds = cargo::command();
+    seeds
+        .args([
+            "test",
+            "--package",
+            "loggregator",
+            "--test",
+            "against_decoder",
+            "--",
+        ])
+        .args(["--ignored", "write_fuzz_corpus"]);
+    steps.run("fuzz: inputs to start from", &mut seeds);
     let mut targets = Vec::new();
     steps.check("fuzz: find the targets", || {
         targets = find_targets()?;
         Ok(Step::Passed(targets.len() as u64))
     });
     for target in targets {
-        let mut run = cargo::command();
-        run.current_dir(cargo::root().join("fuzz"))
-            .args(["run", "--release", "--bin", &target, "--"])
-            // The same inputs every time, as far as libFuzzer can.
-            .args([&format!("-runs={inputs}"), "-seed=1", "-max_len=4096"])
-            .arg("-print_final_stats=1")
-            .env("RUSTFLAGS", COVERAGE)
-            .env("CARGO_TARGET_DIR", cargo::target_dir().join("fuzz"));
-        steps.run(&format!("fuzz: {target}, {inputs} inputs"), &mut run);
+        match fuzz(&target, inputs) {
+            Ok((mut command, _scratch)) => {
+                steps.run(&format!("fuzz: {target}, {inputs} inputs"), &mut command);
+            }
+            Err(error) => steps.check(&format!("fuzz: {target}"), || Err(error)),
+        }
     }
+}
+
+/// The command that fuzzes one target, and the directory for what it finds interesting on the way:
+/// it is thrown away, so that every run begins with the same inputs.
+fn fuzz(target: &str, inputs: u64) -> Result<(Command, tempfile::TempDir)> {
+    let home = cargo::root().join("fuzz");
+    let scratch = tempfile::tempdir().context("no temporary directory")?;
+    let artifacts = home.join("artifacts").join(target);
+    std::fs::create_dir_all(&artifacts)
+        .with_context(|| format!("cannot make {}", artifacts.display()))?;
+    let mut command = cargo::command();
+    command
+        .current_dir(&home)
+        .args(["run", "--release", "--bin", target, "--"])
+        .arg(scratch.path())
+        .arg(home.join("corpus").join(target))
+        // The same inputs every time, as far as libFuzzer can.
+        .args([&format!("-runs={inputs}"), "-seed=1", "-max_len=4096"])
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .env("RUSTFLAGS", COVERAGE)
+        .env("CARGO_TARGET_DIR", cargo::target_dir().join("fuzz"));
+    Ok((command, scratch))
 }
 
 /// Why fuzzing is not possible here.

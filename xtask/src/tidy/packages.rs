@@ -147,11 +147,11 @@ const NETWORK: &[&str] = &[
     "tonic",
 ];
 
-/// The members that may know them.
-const NETWORKED: &[&str] = &["server", "lgr"];
+/// The members that may know them: the two binaries, and what they share about connections.
+const NETWORKED: &[&str] = &["gather", "lgr", "server"];
 
 /// Only server and lgr know tonic, tokio's network and rustls. (`mio` and `socket2` are what tokio
-/// has them by.)
+/// has it by.)
 pub fn network_stays_out(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in tree.packages.iter().filter(|package| package.member) {

@@ -121,7 +121,9 @@ pub fn versions_in_one_place(tree: &Tree) -> Vec<Finding> {
             if !in_dependencies || line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            if !line.contains("workspace = true") {
+            // Two crates that test each other know one another by path alone: no version, no circle.
+            let by_path = line.contains("path = ") && !line.contains("version = ");
+            if !line.contains("workspace = true") && !by_path {
                 findings.push(Finding::new(
                     format_args!("{}:{}", file.path, number + 1),
                     "must say `workspace = true`: versions stand in the root Cargo.toml only",
@@ -207,6 +209,10 @@ mod tests {
         assert_eq!(count(rule, "crates/a/Cargo.toml", good), 0);
         let bad = "[dependencies]\na = \"1\"\n[package]\nname = \"x\"\n";
         assert_eq!(count(rule, "crates/a/Cargo.toml", bad), 1);
+        let path = "[dev-dependencies]\na = { path = \"../a\" }\n";
+        assert_eq!(count(rule, "crates/b/Cargo.toml", path), 0);
+        let both = "[dev-dependencies]\na = { path = \"../a\", version = \"1\" }\n";
+        assert_eq!(count(rule, "crates/b/Cargo.toml", both), 1);
         let target = "[target.'cfg(x)'.dev-dependencies]\na = { version = \"1\" }\n";
         assert_eq!(count(rule, "crates/a/Cargo.toml", target), 1);
         let table = "[dependencies.a]\nversion = \"1\"\n";
