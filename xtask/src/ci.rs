@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::ValueEnum;
 
+use crate::api;
 use crate::bench;
 use crate::cargo::{self, Profile};
 use crate::demo;
@@ -28,6 +29,7 @@ enum Part {
     Tidy,
     Clippy,
     Docs,
+    Api,
     Test,
     Package,
     Demo,
@@ -91,6 +93,9 @@ pub fn run(options: &Options) -> Result<()> {
         let mut docs = cargo::command();
         docs.args(["doc", "--workspace", "--all-features", "--no-deps"]);
         steps.run("documentation", docs.env("RUSTDOCFLAGS", "-D warnings"));
+    }
+    if wanted(Part::Api) {
+        steps.check("public interfaces", api::check);
     }
     if wanted(Part::Test) {
         test::add_to(&mut steps);

@@ -101,8 +101,17 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "single-envelopes",
-        load: "--producers 2 --rate 20k --batch 1",
+        load: "--producers 2 --rate 20k --batch 1 --burst 1ms",
         cost: Some(2.5),
+        throughput: None,
+        loss: 0.0,
+        latency: None,
+    },
+    Row {
+        // each envelope wakes the router on its own: the price of a wake-up, whatever is in it
+        name: "single-evenly",
+        load: "--producers 2 --rate 20k --batch 1",
+        cost: None,
         throughput: None,
         loss: 0.0,
         latency: None,

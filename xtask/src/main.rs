@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod bench;
 mod cargo;
 mod ci;
@@ -46,6 +47,8 @@ enum Task {
     Interop,
     /// Measure, and compare with a baseline or another commit
     Bench(bench::Options),
+    /// Hold the public interfaces of the libraries against what is written down
+    Api(api::Options),
     /// Check the rules of the house that no linter knows
     Tidy,
     /// Run diode's tests under the address and thread sanitizers, where that is possible
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Task::Loadtest(options) => loadtest::run(&options),
         Task::Interop => interop::run(),
         Task::Bench(options) => bench::run(&options),
+        Task::Api(options) => api::run(&options),
         Task::Tidy => tidy::all().map(|_| ()),
         Task::Sanitize(options) => sanitize::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
