@@ -11,4 +11,4 @@ pub mod weighted;
 pub use error::{Error, TryNextError};
 pub use many_to_one::ManyToOne;
 pub use one_to_one::OneToOne;
-pub use weighted::{Limits, Weigh, Weighted};
+pub use weighted::{Budget, Limits, Weigh, Weighted};

@@ -28,6 +28,10 @@ use crate::wait::block_on;
 /// enough for the stack.
 const CHUNK: usize = 16;
 
+/// Room for so many values is kept by a ring that has been emptied after it held more: a burst is
+/// no reason to hold memory for ever.
+const KEPT: usize = 1024;
+
 /// What a value takes up in a [`Weighted`] ring.
 ///
 /// Both are asked once, before the value is stored.
@@ -75,6 +79,74 @@ pub struct Limits {
     pub bytes: usize,
 }
 
+/// Bytes that several [`Weighted`] rings may hold together; clones are the same budget.
+///
+/// A ring that stores a value while the budget is used up evicts its own oldest values until the
+/// budget holds again, but keeps the newest one. So all rings together exceed it by one value each
+/// at most.
+///
+/// # Examples
+///
+/// ```
+/// use diode::{Budget, Limits, Weigh, Weighted};
+/// # struct Kilobyte;
+/// # impl Weigh for Kilobyte {
+/// #     fn weight(&self) -> usize { 1 }
+/// #     fn bytes(&self) -> usize { 1024 }
+/// # }
+///
+/// let budget = Budget::new(10 * 1024);
+/// let limits = Limits { weight: 100, bytes: 1 << 20 };
+/// let (first, _kept) = Weighted::new(limits)?.within(&budget).split();
+/// let (second, _reader) = Weighted::new(limits)?.within(&budget).split();
+/// first.set_all((0..8).map(|_| Kilobyte));
+/// second.set_all((0..8).map(|_| Kilobyte));
+/// assert_eq!((first.queued_bytes(), second.queued_bytes()), (8 * 1024, 2 * 1024));
+/// assert_eq!(budget.used(), budget.bytes());
+/// # Ok::<(), diode::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<BudgetInner>);
+
+#[derive(Debug)]
+struct BudgetInner {
+    bytes: usize,
+    /// Relaxed: it orders nothing, and a ring that sees an old figure evicts a little more or less.
+    used: AtomicUsize,
+}
+
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(BudgetInner {
+            bytes,
+            used: AtomicUsize::new(0),
+        }))
+    }
+
+    /// What the rings may hold together.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// What they hold now.
+    pub fn used(&self) -> usize {
+        self.0.used.load(Relaxed)
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        bytes <= self.0.bytes.saturating_sub(self.used())
+    }
+
+    fn take(&self, bytes: usize) {
+        self.0.used.fetch_add(bytes, Relaxed);
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.0.used.fetch_sub(bytes, Relaxed);
+    }
+}
+
 /// Builds a ring that is bounded by weight and bytes, for any number of writers and one reader.
 ///
 /// The newest value is always kept, even if it exceeds a limit all alone.
@@ -103,12 +175,14 @@ pub struct Limits {
 /// ```
 pub struct Weighted<T> {
     limits: Limits,
+    budget: Option<Budget>,
     on_missed: OnMissed,
     values: PhantomData<fn(T) -> T>,
 }
 
 impl<T: Weigh> Weighted<T> {
-    /// A ring with room for `limits`. Memory is allocated as it fills, and kept.
+    /// A ring with room for `limits`. Memory is allocated as it fills; much of it is given back when
+    /// the ring has been emptied, little is kept.
     ///
     /// # Errors
     ///
@@ -119,6 +193,7 @@ impl<T: Weigh> Weighted<T> {
         }
         Ok(Self {
             limits,
+            budget: None,
             on_missed: OnMissed::none(),
             values: PhantomData,
         })
@@ -134,10 +209,18 @@ impl<T: Weigh> Weighted<T> {
         self
     }
 
+    /// Counts what is stored towards `budget`, too.
+    #[must_use]
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.budget = Some(budget.clone());
+        self
+    }
+
     /// The two ends of the ring.
     pub fn split(self) -> (Writer<T>, Reader<T>) {
         let shared = Arc::new(Shared {
             limits: self.limits,
+            budget: self.budget,
             counters: Counters {
                 values: AtomicUsize::new(0),
                 weight: AtomicUsize::new(0),
@@ -173,6 +256,7 @@ impl<T> fmt::Debug for Weighted<T> {
 
 struct Shared<T> {
     limits: Limits,
+    budget: Option<Budget>,
     counters: Counters,
     writers: AtomicUsize,
     state: Mutex<State<T>>,
@@ -217,6 +301,7 @@ impl<T> Shared<T> {
     fn lock(&self) -> Locked<'_, T> {
         Locked {
             limits: &self.limits,
+            budget: self.budget.as_ref(),
             counters: &self.counters,
             // No foreign code runs under the lock, so that no panic leaves anything half done.
             state: self.state.lock().unwrap_or_else(PoisonError::into_inner),
@@ -249,6 +334,7 @@ impl<T> Shared<T> {
 /// The ring while the lock is held. Nothing in here weighs, clones, wakes or drops.
 struct Locked<'a, T> {
     limits: &'a Limits,
+    budget: Option<&'a Budget>,
     counters: &'a Counters,
     state: MutexGuard<'a, State<T>>,
 }
@@ -284,6 +370,9 @@ impl<T> Locked<'_, T> {
         entry.weight <= room(self.limits.weight, &self.counters.weight)
             && entry.bytes <= room(self.limits.bytes, &self.counters.bytes)
             && self.state.queue.len() < self.limits.weight
+            && self
+                .budget
+                .is_none_or(|budget| budget.has_room(entry.bytes))
     }
 
     /// Neither sum can overflow: they are within the limits, or those of this entry alone.
@@ -291,6 +380,9 @@ impl<T> Locked<'_, T> {
         let Counters { weight, bytes, .. } = self.counters;
         weight.store(weight.load(Relaxed) + entry.weight, Relaxed);
         bytes.store(bytes.load(Relaxed) + entry.bytes, Relaxed);
+        if let Some(budget) = self.budget {
+            budget.take(entry.bytes);
+        }
         self.state.queue.push_back(entry);
         self.publish_len();
     }
@@ -300,6 +392,12 @@ impl<T> Locked<'_, T> {
         let Counters { weight, bytes, .. } = self.counters;
         weight.store(weight.load(Relaxed) - entry.weight, Relaxed);
         bytes.store(bytes.load(Relaxed) - entry.bytes, Relaxed);
+        if let Some(budget) = self.budget {
+            budget.give_back(entry.bytes);
+        }
+        if self.state.queue.is_empty() && self.state.queue.capacity() > KEPT {
+            self.state.queue.shrink_to(KEPT);
+        }
         self.publish_len();
         Some(entry)
     }
@@ -752,6 +850,9 @@ impl<T> Drop for Reader<T> {
             counters.missed.store(missed, Relaxed);
             counters.values.store(0, Relaxed);
             counters.weight.store(0, Relaxed);
+            if let Some(budget) = locked.budget {
+                budget.give_back(counters.bytes.load(Relaxed));
+            }
             counters.bytes.store(0, Relaxed);
             (
                 mem::take(&mut locked.state.queue),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use diode::weighted::{Reader, Writer};
-use diode::{Error, Limits, TryNextError, Weigh, Weighted};
+use diode::{Budget, Error, Limits, TryNextError, Weigh, Weighted};
 
 /// Weighs what it says and remembers a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -374,4 +374,37 @@ fn concurrent_writers_and_a_busy_reader_conserve() {
         .into_iter()
         .for_each(|writer| writer.join().unwrap());
     assert_eq!(delivered + reader.missed(), 2 * EACH);
+}
+
+/// Rings that share a budget stay within it, whoever fills up first, and give everything back.
+#[test]
+fn a_budget_bounds_rings_together() {
+    let budget = Budget::new(100);
+    let limits = Limits {
+        weight: 1_000,
+        bytes: 1_000,
+    };
+    let ring = || Weighted::new(limits).unwrap().within(&budget).split();
+    let (first, mut first_reader) = ring();
+    let (second, second_reader) = ring();
+    for number in 0..20 {
+        first.set(value(number, 1, 10));
+    }
+    assert_eq!((budget.used(), first.missed()), (100, 10));
+    // its own newest is kept, also above the budget
+    second.set(value(0, 1, 10));
+    second.set(value(1, 1, 10));
+    assert_eq!((second.queued_bytes(), second.missed()), (10, 1));
+    assert_eq!(budget.used(), 110);
+
+    // the first one must make room now
+    first.set(value(20, 1, 10));
+    assert_eq!(budget.used(), 100);
+    while first_reader.try_next().is_ok() {}
+    assert_eq!(budget.used(), 10);
+    drop(second_reader);
+    assert_eq!(budget.used(), 0);
+    // a closed ring takes nothing
+    second.set(value(2, 1, 10));
+    assert_eq!(budget.used(), 0);
 }
