@@ -116,6 +116,8 @@ pub struct Buffers {
     pub egress_v2: usize,
     /// Bytes in each subscriber's ring.
     pub egress_bytes: usize,
+    /// Bytes in the rings of all subscribers together.
+    pub egress_total_bytes: usize,
     /// Bytes at which an egress batch is closed; a larger envelope is sent alone.
     pub egress_batch_bytes: usize,
 }
@@ -331,6 +333,7 @@ impl Buffers {
             egress_v1: size(&v::EGRESS_BUFFER_SIZE),
             egress_v2: size(&v::ROUTER_EGRESS_V2_BUFFER_SIZE),
             egress_bytes: size(&v::ROUTER_EGRESS_BUFFER_BYTES),
+            egress_total_bytes: size(&v::ROUTER_EGRESS_TOTAL_BYTES),
             egress_batch_bytes: size(&v::ROUTER_EGRESS_BATCH_BYTES),
         }
     }

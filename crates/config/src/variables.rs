@@ -98,8 +98,8 @@ impl fmt::Display for Kind {
 /// use config::{Kind, variables::ROUTER_EGRESS_BATCH_BYTES};
 ///
 /// let Kind::Number(number) = ROUTER_EGRESS_BATCH_BYTES.kind else { unreachable!() };
-/// assert_eq!(number.default, 1 << 20);
-/// assert_eq!(number.to_string(), "65536 to 4128768, or 0 for the default of 1048576");
+/// assert_eq!(number.default, 256 << 10);
+/// assert_eq!(number.to_string(), "65536 to 4128768, or 0 for the default of 262144");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number {
@@ -369,14 +369,29 @@ pub const ROUTER_EGRESS_BUFFER_BYTES: Variable = Variable {
     ours: true,
 };
 
+/// Bytes all subscribers' rings may hold together.
+pub const ROUTER_EGRESS_TOTAL_BYTES: Variable = Variable {
+    name: "buffers.egress_total_bytes",
+    env: "ROUTER_EGRESS_TOTAL_BYTES",
+    required: false,
+    // 16 subscribers that have stalled with full rings. What several of them hold of one message is
+    // in memory once, so that the process takes less than this.
+    kind: Kind::Number(size(1 << 20, MAX_BYTES, 256 << 20)),
+    default: "268435456",
+    doc: "bytes that the rings of all subscribers may hold together",
+    ours: true,
+};
+
 /// Bytes of one egress batch.
 pub const ROUTER_EGRESS_BATCH_BYTES: Variable = Variable {
     name: "buffers.egress_batch_bytes",
     env: "ROUTER_EGRESS_BATCH_BYTES",
     required: false,
     // gRPC clients refuse messages above 4 MiB unless told otherwise; 64 KiB below that is safe.
-    kind: Kind::Number(size(64 << 10, (4 << 20) - (64 << 10), 1 << 20)),
-    default: "1048576",
+    // Each stream that nobody reads holds one batch in memory, so the default is no larger than a
+    // hundred envelopes of 2.6 KiB.
+    kind: Kind::Number(size(64 << 10, (4 << 20) - (64 << 10), 256 << 10)),
+    default: "262144",
     doc: "bytes at which an egress batch is closed; a larger envelope is sent alone",
     ours: true,
 };
@@ -457,6 +472,7 @@ pub const VARIABLES: &[Variable] = &[
     ROUTER_EGRESS_V2_BUFFER_SIZE,
     ROUTER_INGRESS_BUFFER_BYTES,
     ROUTER_EGRESS_BUFFER_BYTES,
+    ROUTER_EGRESS_TOTAL_BYTES,
     ROUTER_EGRESS_BATCH_BYTES,
     ROUTER_DATA_PLANE_THREADS,
     ROUTER_HANDSHAKE_TIMEOUT_MILLISECONDS,

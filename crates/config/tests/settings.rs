@@ -53,7 +53,8 @@ fn defaults() {
     assert_eq!(s.buffers.egress_v1, 1_000);
     assert_eq!(s.buffers.egress_v2, 10_000);
     assert_eq!(s.buffers.egress_bytes, 16 << 20);
-    assert_eq!(s.buffers.egress_batch_bytes, 1 << 20);
+    assert_eq!(s.buffers.egress_total_bytes, 256 << 20);
+    assert_eq!(s.buffers.egress_batch_bytes, 256 << 10);
     assert_eq!(s.fanout, None);
     assert_eq!(s.metrics.agent_address, None);
     assert_eq!(s.metrics.interval, Some(Duration::from_secs(5)));

@@ -48,6 +48,8 @@ pub struct Counters {
     pub ingress_queued: u64,
     /// Bytes queued in the ingress ring.
     pub ingress_queued_bytes: u64,
+    /// Bytes queued in the rings of all subscribers.
+    pub egress_queued_bytes: u64,
     /// Runs of envelopes that wait for a worker of the fan-out stage.
     pub fanout_queued: u64,
     /// v1 forms that nobody could get although somebody had asked: v1 requires a field that the v2

@@ -26,6 +26,9 @@ pub struct Options {
     pub egress: EgressLimits,
     /// The same for v1 subscribers. Default: a ring of 1,000 envelopes, else as for v2.
     pub egress_v1: EgressLimits,
+    /// Bytes that the rings of all subscribers may hold together. What several of them hold of one
+    /// message counts for each, though it is in memory once. Default: 256 MiB.
+    pub egress_total_bytes: usize,
     /// Publish with several workers. Default: none, the repeater publishes itself and each
     /// subscriber gets a producer's envelopes in order.
     pub fanout: Option<FanOut>,
@@ -46,6 +49,7 @@ impl Default for Options {
                 },
                 ..EgressLimits::default()
             },
+            egress_total_bytes: 256 << 20,
             fanout: None,
         }
     }
@@ -57,7 +61,7 @@ impl Default for Options {
 ///
 /// ```
 /// let limits = router::EgressLimits::default();
-/// assert_eq!((limits.batch_envelopes, limits.batch_bytes), (100, 1 << 20));
+/// assert_eq!((limits.batch_envelopes, limits.batch_bytes), (100, 256 << 10));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct EgressLimits {
@@ -65,8 +69,9 @@ pub struct EgressLimits {
     pub ring: Limits,
     /// Most envelopes in one batch. Default: 100, as clients expect.
     pub batch_envelopes: usize,
-    /// Most bytes in one batch, unless a single envelope is larger: it goes alone. Default: 1 MiB,
-    /// safely below the 4 MiB that gRPC clients accept by default.
+    /// Most bytes in one batch, unless a single envelope is larger: it goes alone. Default:
+    /// 256 KiB, far below the 4 MiB that gRPC clients accept by default, since a stream that
+    /// nobody reads holds a batch in memory.
     pub batch_bytes: usize,
 }
 
@@ -78,7 +83,7 @@ impl Default for EgressLimits {
                 bytes: 16 << 20,
             },
             batch_envelopes: 100,
-            batch_bytes: 1 << 20,
+            batch_bytes: 256 << 10,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use diode::{Weighted, weighted};
+use diode::{Budget, Weighted, weighted};
 use fanout::FanoutWriter;
 use loggregator::{
     Key, Message, Run, v1,
@@ -35,6 +35,7 @@ pub struct Router {
     core: Arc<Core>,
     egress: EgressLimits,
     egress_v1: EgressLimits,
+    egress_budget: Budget,
 }
 
 /// Where producers put their messages; clones write to the same ring.
@@ -146,6 +147,7 @@ impl Router {
                 core,
                 egress: options.egress,
                 egress_v1: options.egress_v1,
+                egress_budget: Budget::new(options.egress_total_bytes),
             },
             repeater,
         ))
@@ -210,6 +212,7 @@ impl Router {
     {
         let (ring, reader) = Weighted::new(limits.ring)
             .expect("the limits were accepted when the router was made")
+            .within(&self.egress_budget)
             .split();
         let shared = Arc::new(Shared::new(info, ring));
         let in_tree = tree.subscribe(shared.clone(), interest);
@@ -221,6 +224,7 @@ impl Router {
         let mut counters = Counters::default();
         // what leads is read last, so that no sum exceeds what it is part of
         self.core.registry.sum_into(&mut counters);
+        counters.egress_queued_bytes = self.egress_budget.used() as u64;
         counters.published = self.core.published.load(Relaxed);
         counters.dropped_ingress = self.ingress.ring.missed();
         counters.ingress_queued = self.ingress.ring.queued_weight() as u64;

@@ -25,6 +25,7 @@ fn roomy(fanout: Option<FanOut>) -> Options {
             ring: ROOMY,
             ..EgressLimits::default()
         },
+        egress_total_bytes: usize::MAX,
         fanout,
         ..Options::default()
     }
@@ -450,4 +451,44 @@ fn a_small_selection_does_not_pin_its_message() {
     for run in batch.pieces() {
         assert!(run.message().memory() < 1_000, "{run:?}");
     }
+}
+
+/// Field case R15: whoever stalls, and however many do, memory stays within the cap.
+#[test]
+fn stalled_subscribers_stay_within_the_total() {
+    let total = 1 << 20;
+    let options = Options {
+        egress_total_bytes: total,
+        ..Options::default()
+    };
+    let (router, repeater) = start(options);
+    let stalled: Vec<_> = (0..50)
+        .map(|n| router.subscribe(&logs_of(&format!("s{}", n % 10)), "stalled"))
+        .collect();
+    let large = |source_id: &str| {
+        let mut envelope = log(source_id, 0);
+        if let Some(loggregator::v2::envelope::Message::Log(log)) = &mut envelope.message {
+            log.payload = vec![0; 6_000];
+        }
+        envelope
+    };
+    for n in 0..1_000 {
+        let envelope = large(&format!("s{}", n % 10));
+        router
+            .ingress()
+            .send(message([envelope]))
+            .expect("the router runs");
+    }
+    router.stop();
+    repeater.join();
+    let counters = router.counters();
+    // each ring may exceed the total by its newest envelope
+    assert!(
+        counters.egress_queued_bytes <= total as u64 + 50 * 7_000,
+        "{counters:?}"
+    );
+    assert_eq!(counters.matched, 5_000);
+    assert!(counters.dropped_egress > 4_000, "{counters:?}");
+    drop(stalled);
+    assert_eq!(router.counters().egress_queued_bytes, 0);
 }

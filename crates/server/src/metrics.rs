@@ -155,6 +155,16 @@ impl Sources {
             one(now.ingress_queued_bytes),
         )?;
         out.gauge(
+            "egress_queued_bytes",
+            "Bytes in the rings of all subscribers",
+            one(now.egress_queued_bytes),
+        )?;
+        out.gauge(
+            "egress_capacity_bytes",
+            "Bytes that the rings of all subscribers hold together",
+            one(sizes.egress_total_bytes as u64),
+        )?;
+        out.gauge(
             "fanout_queued",
             "Runs of envelopes that wait for a publishing worker",
             one(now.fanout_queued),

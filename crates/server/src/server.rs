@@ -399,6 +399,7 @@ fn options(settings: &Settings) -> Options {
             batch_bytes: buffers.egress_batch_bytes,
             ..EgressLimits::default()
         },
+        egress_total_bytes: buffers.egress_total_bytes,
         fanout: settings.fanout.as_ref().map(|fanout| FanOut {
             ordering: match fanout.ordering {
                 config::Ordering::None => Ordering::None,
