@@ -656,6 +656,57 @@ fn load_shares_the_books_of_a_shard() {
 }
 
 #[test]
+fn load_speaks_v1() {
+    for eof in [false, true] {
+        let router = FakeRouter::start(Behaviour {
+            eof,
+            ..Behaviour::default()
+        });
+        let arguments = [
+            "--api",
+            "v1",
+            "--producers",
+            "2",
+            "--count",
+            "1000",
+            "--kinds",
+            "log,counter,gauge",
+            "--sources",
+            "3",
+            "--subscribe",
+            "v1",
+            "--subscribe",
+            "2xv1-log",
+        ];
+        let (stdout, _) = start(load(&router, &arguments)).finish();
+        let report = summary(&stdout);
+        assert_eq!(
+            (&report["lost"], &report["messages_total"]),
+            (&json!(0), &json!(1000)),
+            "{report}"
+        );
+        assert_eq!(report["groups"][0]["received"], 1000, "{report}");
+        assert!(report["latency_us"]["p50"].as_f64().unwrap() > 0.0);
+        // The filter is the router's business, and this one has none.
+        let logs = &report["groups"][1];
+        assert_eq!(
+            logs["received"].as_u64().unwrap() + logs["unexpected"].as_u64().unwrap(),
+            2000,
+            "{report}"
+        );
+    }
+    let router = FakeRouter::start(Behaviour::default());
+    for (arguments, reason) in [
+        (&["--api", "v1", "--kinds", "event"][..], "--kinds event"),
+        (&["--api", "v1", "--batch", "2"], "--batch 2"),
+        (&["--kinds", "gauge", "--subscribe", "v1"], "--kinds gauge"),
+    ] {
+        let error = start(load(&router, arguments)).fail();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
 fn load_keeps_a_rate_and_says_what_it_costs() {
     let router = FakeRouter::start(Behaviour {
         eof: true,

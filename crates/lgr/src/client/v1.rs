@@ -41,7 +41,11 @@ impl Client {
         E::Item: Send + Sync + 'static,
     {
         let path = PathAndQuery::from_static(v1::PUSHER);
-        match self.clone().client_streaming(messages, path, RawResponse(encoder)).await {
+        match self
+            .clone()
+            .client_streaming(messages, path, RawResponse(encoder))
+            .await
+        {
             Ok(_) => Ok(Ending::Response),
             Err(status) if is_empty_answer(&status) => Ok(Ending::Eof),
             Err(status) => Err(self.peer.error("DopplerIngestor/Pusher", status)),

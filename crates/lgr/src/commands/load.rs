@@ -7,14 +7,14 @@ use lgr::Error;
 use lgr::client::Options;
 
 use crate::arguments::{Connection, duration, rate};
-use crate::load::{Group, Mix, Plan, run as run_plan};
+use crate::load::{Api, Group, Mix, Plan, run as run_plan};
 use crate::stop::Stop;
 
 /// Load a router and measure: throughput, loss, latency, and the router's cost
 ///
 /// Producers send numbered envelopes, subscribers count them, so that every lost or duplicated one
 /// is known. After a warm-up everything is measured for a while; then producers stop, subscribers
-/// get time to receive the rest, and the report comes. Envelopes are v2 ones.
+/// get time to receive the rest, and the report comes.
 ///
 /// A group of subscribers is written [COUNTx]WHAT[:OPTION...], where WHAT is one of
 ///   firehose            everything
@@ -24,6 +24,8 @@ use crate::stop::Stop;
 ///   gauge=NAME+NAME     the gauge with exactly these metrics; those of this tool: cpu+memory
 ///   source=INDEX        everything of one source
 ///   source              each subscriber another source, in turn
+///   v1, v1-log, v1-metric
+///                       everything, logs, all but logs, by the v1 API
 /// and OPTION is any of
 ///   shard=ID            members share the envelopes
 ///   named               members have deterministic names
@@ -56,14 +58,17 @@ pub(crate) struct Arguments {
     /// Envelopes per second of all together, also like 50k; as fast as it goes if left out
     #[arg(long, value_name = "R", value_parser = rate, help_heading = "Producers")]
     rate: Option<f64>,
-    /// Envelopes per message
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "100",
-        help_heading = "Producers"
-    )]
-    batch: NonZeroU32,
+
+    /// Send what is due in bursts, one so often, instead of evenly: many real producers wake up on
+    /// a timer, and a router finds that much cheaper
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "rate", help_heading = "Producers")]
+    burst: Option<Duration>,
+    /// API that they speak
+    #[arg(long, value_enum, value_name = "API", default_value_t = Api::V2, help_heading = "Producers")]
+    api: Api,
+    /// Envelopes per message [default: 100; always 1 with v1]
+    #[arg(long, value_name = "N", help_heading = "Producers")]
+    batch: Option<NonZeroU32>,
     /// Payload size of logs and events in bytes; 128 makes envelopes of about 330 bytes
     #[arg(
         long,
@@ -160,6 +165,16 @@ impl Arguments {
                 reason: "load measures one router at a time".to_owned(),
             });
         };
+        let batch = match (self.api, self.batch.map(NonZeroU32::get)) {
+            (Api::V1, None | Some(1)) => 1,
+            (Api::V1, Some(batch)) => {
+                return Err(Error::Argument {
+                    argument: format!("--batch {batch}"),
+                    reason: "a v1 message is one envelope".to_owned(),
+                });
+            }
+            (Api::V2, batch) => batch.unwrap_or(100),
+        };
         let readers: u32 = self.subscribe.iter().map(|group| group.count).sum();
         let connections = self.subscriber_connections.map(NonZeroU32::get);
         let producers = self.producers.get();
@@ -172,13 +187,15 @@ impl Arguments {
                 connect_timeout: Duration::from_secs(10),
                 ..self.connection.options()
             },
+            api: self.api,
             producers,
             connections: self
                 .connections
                 .map_or(producers, NonZeroU32::get)
                 .min(producers),
             rate: self.rate,
-            batch: self.batch.get(),
+            burst: self.burst,
+            batch,
             payload: self.payload as usize,
             sources: self.sources.get(),
             skew: self.skew,
@@ -241,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_line_of_everything() {
-        let line = "--producers 4 --connections 2 --rate 50k --batch 10 --payload 1000 \
+        let line = "--producers 4 --connections 2 --rate 50k --batch 10 --api v2 --payload 1000 \
                     --sources 100 --skew 1.1 --kinds log:8,counter:2 --subscribe 10xfirehose \
                     --subscribe 2xsource:slow=10ms --churn 100 --window 65536 --warm-up 2s \
                     --duration 1m --count 1000 --drain 3s --pid 1 --json --quiet --strict";

@@ -92,7 +92,7 @@ impl Ledger {
                 .chunks(numbering.sources as usize)
                 .filter_map(|sources| sources.get(source as usize))
                 .sum(),
-            Scope::Kind(_) => (0..)
+            Scope::Kinds(_) => (0..)
                 .zip(sent)
                 .filter(|&(series, _)| numbering.position(series, self.scope, mix).is_some())
                 .map(|(_, &count)| count)
@@ -104,7 +104,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::plan::Group;
+    use crate::load::plan::{Group, KindSet};
     use crate::load::template::Kind;
 
     fn books() -> Books {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn all_that_can_happen_to_an_envelope() {
         // Series: producer 0 logs 0-2, counters 3-5; producer 1 logs 6-8, counters 9-11.
-        let mut ledger = Ledger::new(&books(), Scope::Kind(Kind::Log));
+        let mut ledger = Ledger::new(&books(), Scope::Kinds(KindSet::only(Kind::Log)));
         for (series, sequence) in [(0, 0), (0, 2), (0, 1), (0, 2), (8, 0), (3, 0), (12, 0)] {
             ledger.record(seen(5, series, sequence));
         }
@@ -155,7 +155,10 @@ mod tests {
         let sent: Vec<u64> = (0..12).map(|series| 1 << series).collect();
         let expected = |scope| Ledger::new(&books(), scope).expected(&sent);
         assert_eq!(expected(Scope::Everything), 0b1111_1111_1111);
-        assert_eq!(expected(Scope::Kind(Kind::Counter)), 0b1110_0011_1000);
+        assert_eq!(
+            expected(Scope::Kinds(KindSet::only(Kind::Counter))),
+            0b1110_0011_1000
+        );
         assert_eq!(expected(Scope::Source(1)), 0b0100_1001_0010);
         assert_eq!(expected(Scope::Nothing), 0);
     }

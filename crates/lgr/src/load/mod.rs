@@ -19,3 +19,4 @@ mod template;
 
 pub(crate) use plan::{Group, Mix};
 pub(crate) use run::{Plan, run};
+pub(crate) use template::Api;

@@ -3,9 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use loggregator::v1::plumbing as v1;
 use loggregator::v2::{self, selector::Message as Selected};
 
-use super::template::{COUNTER, GAUGE, Kind, source_id};
+use super::template::{Api, COUNTER, Kind, source_id};
 use lgr::client::every_kind;
 
 /// Which kinds of envelopes, and how many of each in proportion.
@@ -72,6 +73,15 @@ pub(crate) enum What {
     Gauge(Vec<String>),
     /// All of one source; `None`: each subscriber has another.
     Source(Option<u32>),
+    /// A v1 subscription: to everything, to logs, or to all but logs.
+    V1(Option<V1Filter>),
+}
+
+/// A v1 subscription's type of envelopes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum V1Filter {
+    Log,
+    Metric,
 }
 
 /// How fast a group's subscribers read.
@@ -133,6 +143,9 @@ impl FromStr for Group {
                 }
             }
         }
+        if group.api() == Api::V1 && (group.named || group.idle_selectors > 0) {
+            return Err("v1 subscribers have neither names nor selectors".to_owned());
+        }
         if group.named && group.shard.is_none() {
             return Err("named members are members of a shard: add shard=ID".to_owned());
         }
@@ -157,6 +170,9 @@ impl FromStr for What {
             ("event", None) => Self::Kind(Kind::Event),
             ("counter", Some(name)) => Self::Counter(name.to_owned()),
             ("gauge", Some(names)) => Self::Gauge(names.split('+').map(str::to_owned).collect()),
+            ("v1", None) => Self::V1(None),
+            ("v1-log", None) => Self::V1(Some(V1Filter::Log)),
+            ("v1-metric", None) => Self::V1(Some(V1Filter::Metric)),
             ("source", None) => Self::Source(None),
             ("source", Some(index)) => match index.parse() {
                 Ok(index) => Self::Source(Some(index)),
@@ -165,7 +181,7 @@ impl FromStr for What {
             _ => {
                 return Err(format!(
                     "`{text}` is none of firehose, log, counter[=NAME], gauge[=NAME+NAME...], \
-                     timer, event, source[=INDEX]"
+                     timer, event, source[=INDEX], v1, v1-log, v1-metric"
                 ));
             }
         };
@@ -173,50 +189,75 @@ impl FromStr for What {
     }
 }
 
+/// A set of kinds, a bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KindSet(u8);
+
+impl KindSet {
+    pub(crate) fn only(kind: Kind) -> Self {
+        Self(1 << kind as u8)
+    }
+
+    pub(crate) fn all_but(kind: Kind) -> Self {
+        Self(!Self::only(kind).0)
+    }
+
+    pub(crate) fn contains(self, kind: Kind) -> bool {
+        self.0 & Self::only(kind).0 != 0
+    }
+}
+
+/// What a subscriber asks a router for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Request {
+    V1(v1::SubscriptionRequest),
+    V2(v2::EgressBatchRequest),
+}
+
 /// Which envelopes a subscriber must get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
     Everything,
-    Kind(Kind),
+    Kinds(KindSet),
     Source(u32),
     Nothing,
 }
 
 impl Group {
-    /// What the group's member `index` asks for, and what it must get.
-    pub(crate) fn request(&self, index: u32, sources: u32) -> (v2::EgressBatchRequest, Scope) {
-        let of_kind = |kind: Kind| {
-            let selected = match kind {
-                Kind::Log => Selected::Log(v2::LogSelector {}),
-                Kind::Counter => Selected::Counter(v2::CounterSelector::default()),
-                Kind::Gauge => Selected::Gauge(v2::GaugeSelector::default()),
-                Kind::Timer => Selected::Timer(v2::TimerSelector {}),
-                Kind::Event => Selected::Event(v2::EventSelector {}),
-            };
-            vec![v2::Selector {
-                source_id: String::new(),
-                message: Some(selected),
-            }]
-        };
+    /// What the group's member `index` asks for, and what it must get of what producers of `api`
+    /// send.
+    pub(crate) fn request(&self, index: u32, sources: u32, api: Api) -> (Request, Scope) {
         let any = |selected| {
             vec![v2::Selector {
                 source_id: String::new(),
                 message: Some(selected),
             }]
         };
+        let if_ours = |is_ours, kind| {
+            if is_ours {
+                Scope::Kinds(KindSet::only(kind))
+            } else {
+                Scope::Nothing
+            }
+        };
         let (mut selectors, scope) = match &self.what {
+            What::V1(filter) => return self.v1_request(*filter),
             What::Firehose => (every_kind(""), Scope::Everything),
-            What::Kind(kind) => (of_kind(*kind), Scope::Kind(*kind)),
+            What::Kind(kind) => {
+                let selected = match kind {
+                    Kind::Log => Selected::Log(v2::LogSelector {}),
+                    Kind::Counter => Selected::Counter(v2::CounterSelector::default()),
+                    Kind::Gauge => Selected::Gauge(v2::GaugeSelector::default()),
+                    Kind::Timer => Selected::Timer(v2::TimerSelector {}),
+                    Kind::Event => Selected::Event(v2::EventSelector {}),
+                };
+                (any(selected), if_ours(true, *kind))
+            }
             What::Counter(name) => {
                 let selected = Selected::Counter(v2::CounterSelector { name: name.clone() });
-                let is_ours = name.is_empty() || name == COUNTER;
                 (
                     any(selected),
-                    if is_ours {
-                        Scope::Kind(Kind::Counter)
-                    } else {
-                        Scope::Nothing
-                    },
+                    if_ours(name.is_empty() || name == COUNTER, Kind::Counter),
                 )
             }
             What::Gauge(names) => {
@@ -225,15 +266,7 @@ impl Group {
                 });
                 let mut sorted = names.clone();
                 sorted.sort();
-                let is_ours = sorted == GAUGE;
-                (
-                    any(selected),
-                    if is_ours {
-                        Scope::Kind(Kind::Gauge)
-                    } else {
-                        Scope::Nothing
-                    },
-                )
+                (any(selected), if_ours(sorted == api.gauge(), Kind::Gauge))
             }
             What::Source(source) => {
                 let source = source.unwrap_or(index % sources);
@@ -263,7 +296,39 @@ impl Group {
             deterministic_name,
             ..v2::EgressBatchRequest::default()
         };
-        (request, scope)
+        (Request::V2(request), scope)
+    }
+
+    fn v1_request(&self, filter: Option<V1Filter>) -> (Request, Scope) {
+        let (message, scope) = match filter {
+            None => (None, Scope::Everything),
+            Some(V1Filter::Log) => (
+                Some(v1::filter::Message::Log(v1::LogFilter {})),
+                Scope::Kinds(KindSet::only(Kind::Log)),
+            ),
+            Some(V1Filter::Metric) => (
+                Some(v1::filter::Message::Metric(v1::MetricFilter {})),
+                Scope::Kinds(KindSet::all_but(Kind::Log)),
+            ),
+        };
+        let filter = message.map(|message| v1::Filter {
+            app_id: String::new(),
+            message: Some(message),
+        });
+        let shard_id = self.shard.clone().unwrap_or_default();
+        (
+            Request::V1(v1::SubscriptionRequest { shard_id, filter }),
+            scope,
+        )
+    }
+
+    /// The API that the group's subscribers speak.
+    pub(crate) fn api(&self) -> Api {
+        if matches!(self.what, What::V1(_)) {
+            Api::V1
+        } else {
+            Api::V2
+        }
     }
 
     /// Whether the group's loss counts: a subscriber that doesn't keep up loses by intent.
@@ -289,8 +354,13 @@ impl Numbering {
     const FINE: u64 = 100_000;
 
     pub(crate) fn new(producers: u32, mix: &Mix, sources: u32, groups: &[Group]) -> Self {
-        let scopes = || groups.iter().map(|group| group.request(0, sources).1);
-        let kinds = if scopes().any(|scope| matches!(scope, Scope::Kind(_))) {
+        // The API makes no difference to which series are needed.
+        let scopes = || {
+            groups
+                .iter()
+                .map(|group| group.request(0, sources, Api::V2).1)
+        };
+        let kinds = if scopes().any(|scope| matches!(scope, Scope::Kinds(_))) {
             mix.0.len() as u32
         } else {
             1
@@ -317,7 +387,7 @@ impl Numbering {
         kind.min(self.kinds - 1) * self.sources + source.min(self.sources - 1)
     }
 
-    /// Whether a subscriber with this scope must get the series, and where it stands among those
+    /// Whether a subscriber with this scope must get the series, and a place for it among those
     /// that it must get.
     pub(crate) fn position(&self, series: u32, scope: Scope, mix: &Mix) -> Option<usize> {
         if u64::from(series) >= self.series() {
@@ -327,9 +397,9 @@ impl Numbering {
         match scope {
             Scope::Everything => Some(series as usize),
             Scope::Nothing => None,
-            Scope::Kind(wanted) => {
+            Scope::Kinds(wanted) => {
                 let (kind, _) = mix.0[(rest % self.kinds) as usize];
-                (kind == wanted).then_some((rest / self.kinds * self.sources + source) as usize)
+                wanted.contains(kind).then_some(series as usize)
             }
             Scope::Source(wanted) => (source == wanted).then_some(rest as usize),
         }
@@ -371,19 +441,27 @@ mod tests {
         assert_eq!(full.shard.as_deref(), Some("a"));
         assert!(full.named && !full.is_prompt());
         assert_eq!(full.reading, Reading::Slowly(Duration::from_millis(50)));
-        let (request, scope) = full.request(2, 1);
-        assert_eq!(
-            (request.selectors.len(), scope),
-            (4, Scope::Kind(Kind::Counter))
-        );
+        let (Request::V2(request), scope) = full.request(2, 1, Api::V2) else {
+            panic!("not v2")
+        };
+        assert_eq!(request.selectors.len(), 4);
+        assert_eq!(scope, Scope::Kinds(KindSet::only(Kind::Counter)));
         assert_eq!(request.deterministic_name, "member-2");
         assert_eq!(
-            group("gauge=memory+cpu").request(0, 1).1,
-            Scope::Kind(Kind::Gauge)
+            group("gauge=memory+cpu").request(0, 1, Api::V2).1,
+            Scope::Kinds(KindSet::only(Kind::Gauge))
         );
-        assert_eq!(group("gauge=cpu").request(0, 1).1, Scope::Nothing);
-        assert_eq!(group("10*source").request(7, 5).1, Scope::Source(2));
-        assert_eq!(group("source=9").request(0, 5).1, Scope::Nothing);
+        let cpu = group("gauge=cpu");
+        assert_eq!(cpu.request(0, 1, Api::V2).1, Scope::Nothing);
+        assert_eq!(
+            cpu.request(0, 1, Api::V1).1,
+            Scope::Kinds(KindSet::only(Kind::Gauge))
+        );
+        assert_eq!(
+            group("10*source").request(7, 5, Api::V2).1,
+            Scope::Source(2)
+        );
+        assert_eq!(group("source=9").request(0, 5, Api::V2).1, Scope::Nothing);
         for text in [
             "",
             "fire",
@@ -397,6 +475,8 @@ mod tests {
             "firehose:slow=x",
             "source=x",
             "firehose=1",
+            "v1:idle=1",
+            "v1:shard=a:named",
         ] {
             assert!(text.parse::<Group>().is_err(), "{text}");
         }
@@ -416,25 +496,46 @@ mod tests {
         assert_eq!(numbering(1_000_000, &["source", "log"]), (5, 1_000_000));
     }
 
-    /// Every series of a scope has a place of its own there, without gaps.
     #[test]
-    fn positions_are_dense() {
+    fn v1_groups() {
+        let (Request::V1(request), scope) = group("2xv1:shard=a").request(1, 1, Api::V1) else {
+            panic!("not v1")
+        };
+        assert_eq!((request.shard_id.as_str(), request.filter), ("a", None));
+        assert_eq!(scope, Scope::Everything);
+        let scope = |text| group(text).request(0, 1, Api::V1).1;
+        let contains = |scope, kind| matches!(scope, Scope::Kinds(set) if set.contains(kind));
+        assert!(contains(scope("v1-log"), Kind::Log) && !contains(scope("v1-log"), Kind::Counter));
+        let metric = scope("v1-metric");
+        assert!(!contains(metric, Kind::Log) && contains(metric, Kind::Gauge));
+    }
+
+    /// Every series of a scope has a place of its own there; places that only grow with what the
+    /// scope has need no more memory than that.
+    #[test]
+    fn positions_differ() {
         let mix: Mix = "log,counter:2,event".parse().unwrap();
         let groups = [group("source"), group("log")];
         let numbering = Numbering::new(2, &mix, 5, &groups);
         let scopes = [
-            (Scope::Everything, 30),
-            (Scope::Kind(Kind::Counter), 10),
-            (Scope::Kind(Kind::Gauge), 0),
-            (Scope::Source(4), 6),
-            (Scope::Nothing, 0),
+            (Scope::Everything, 30, 30),
+            (Scope::Kinds(KindSet::only(Kind::Counter)), 10, 30),
+            (Scope::Kinds(KindSet::all_but(Kind::Counter)), 20, 30),
+            (Scope::Kinds(KindSet::only(Kind::Gauge)), 0, 0),
+            (Scope::Source(4), 6, 6),
+            (Scope::Nothing, 0, 0),
         ];
-        for (scope, expected) in scopes {
+        for (scope, count, below) in scopes {
             let mut positions: Vec<_> = (0..40)
                 .filter_map(|series| numbering.position(series, scope, &mix))
                 .collect();
             positions.sort_unstable();
-            assert_eq!(positions, (0..expected).collect::<Vec<_>>(), "{scope:?}");
+            positions.dedup();
+            assert_eq!(positions.len(), count, "{scope:?}");
+            assert!(
+                positions.iter().all(|&position| position < below),
+                "{scope:?}"
+            );
         }
     }
 }

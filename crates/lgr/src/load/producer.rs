@@ -237,10 +237,29 @@ pub(crate) struct Pace {
     pub(crate) batch: u32,
     /// Time from one message to the next; `None` as fast as it goes.
     pub(crate) interval: Option<Duration>,
+    /// Time from one burst to the next; `None` sends each message when it is due.
+    pub(crate) burst: Option<Duration>,
     /// When the first message is due.
     pub(crate) start: Instant,
     /// Envelopes to send at most.
     pub(crate) count: Option<u64>,
+}
+
+impl Pace {
+    /// When the message with this number, counted from 0, is due.
+    fn due(&self, message: u64) -> Instant {
+        let Some(interval) = self.interval else {
+            return self.start;
+        };
+        let evenly = interval.mul_f64(message as f64);
+        self.start
+            + match self.burst {
+                Some(burst) if !burst.is_zero() => {
+                    burst.mul_f64((evenly.as_secs_f64() / burst.as_secs_f64()).ceil())
+                }
+                _ => evenly,
+            }
+    }
 }
 
 /// The stream of messages, each just the number of its envelopes. Ends at the count, or when told
@@ -277,10 +296,7 @@ impl Stream for Orders {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<u32>> {
         let this = &mut *self;
-        let mut due = this.pace.start;
-        if let Some(interval) = this.pace.interval {
-            due += interval.mul_f64(this.messages as f64);
-        }
+        let due = this.pace.due(this.messages);
         loop {
             if this.left == 0 || this.stop.load(Relaxed) {
                 return Poll::Ready(None);
@@ -312,6 +328,7 @@ mod tests {
 
     use super::*;
     use crate::load::plan::Group;
+    use crate::load::template::Api;
 
     fn press(mix: &str, sources: u32, skew: f64, groups: &[&str]) -> Vec<Arc<Mutex<Press>>> {
         let mix: Mix = mix.parse().unwrap();
@@ -321,7 +338,7 @@ mod tests {
         let templates: Vec<_> = mix
             .0
             .iter()
-            .map(|&(kind, _)| Template::new(kind, 50, 3))
+            .map(|&(kind, _)| Template::new(Api::V2, kind, 50, 3))
             .collect();
         (0..2)
             .map(|producer| Press::new(producer, &templates, &draws, numbering))
@@ -397,9 +414,22 @@ mod tests {
         Pace {
             batch,
             interval,
+            burst: None,
             start: Instant::now(),
             count,
         }
+    }
+
+    #[test]
+    fn bursts_gather_what_is_due() {
+        let evenly = pace(1, Some(Duration::from_millis(1)), None);
+        let bursts = Pace {
+            burst: Some(Duration::from_millis(10)),
+            ..evenly
+        };
+        let millis = |pace: &Pace, message| (pace.due(message) - pace.start).as_millis();
+        assert_eq!([0, 1, 10, 11].map(|n| millis(&evenly, n)), [0, 1, 10, 11]);
+        assert_eq!([0, 1, 10, 11].map(|n| millis(&bursts, n)), [0, 10, 10, 20]);
     }
 
     #[tokio::test]

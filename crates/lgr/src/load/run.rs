@@ -18,7 +18,7 @@ use super::process::Usage;
 use super::producer::{self, Draws, Orders, Pace, Press, Print};
 use super::report::{GroupReport, LedgerReport, ProcessReport, Report, grouped};
 use super::subscriber::{self, GroupState, histogram, lock};
-use super::template::Template;
+use super::template::{Api, Template};
 use crate::stop::Stop;
 
 /// Everything that a run is told.
@@ -27,10 +27,14 @@ pub(crate) struct Plan {
     pub(crate) addr: String,
     pub(crate) credentials: Credentials,
     pub(crate) options: Options,
+    /// The API that producers speak.
+    pub(crate) api: Api,
     pub(crate) producers: u32,
     /// Connections of the producers.
     pub(crate) connections: u32,
     pub(crate) rate: Option<f64>,
+    /// Time from one burst to the next; `None` sends evenly.
+    pub(crate) burst: Option<Duration>,
     pub(crate) batch: u32,
     pub(crate) payload: usize,
     pub(crate) sources: u32,
@@ -207,6 +211,7 @@ async fn produce(client: Client, press: Arc<Mutex<Press>>, index: u32, mut share
     let pace = Pace {
         batch: plan.batch,
         interval,
+        burst: plan.burst,
         // Producers take turns rather than all send at the same moment.
         start: start + interval.unwrap_or_default() * index / plan.producers,
         count: plan.count.map(|count| {
@@ -218,7 +223,11 @@ async fn produce(client: Client, press: Arc<Mutex<Press>>, index: u32, mut share
         Ok(orders) => orders,
         Err(source) => return shared.tell(Event::Failed(Error::Runtime { source })),
     };
-    match client.batch_sender_from(orders, Print(press)).await {
+    let answer = match plan.api {
+        Api::V1 => client.pusher_from(orders, Print(press)).await,
+        Api::V2 => client.batch_sender_from(orders, Print(press)).await,
+    };
+    match answer {
         Ok(_) => shared.tell(Event::Finished),
         Err(error) => shared.tell(Event::Failed(error)),
     }
@@ -267,6 +276,7 @@ struct Snapshot {
 impl Run {
     fn set_up(plan: Plan) -> Result<Self, Error> {
         let plan = Arc::new(plan);
+        check(&plan)?;
         let numbering = Numbering::new(plan.producers, &plan.mix, plan.sources, &plan.groups);
         let run = Number::random_run();
         let books = Books {
@@ -287,7 +297,7 @@ impl Run {
             .mix
             .0
             .iter()
-            .map(|&(kind, _)| Template::new(kind, plan.payload, run))
+            .map(|&(kind, _)| Template::new(plan.api, kind, plan.payload, run))
             .collect();
         let presses = (0..plan.producers)
             .map(|producer| Press::new(producer, &templates, &draws, numbering))
@@ -295,7 +305,7 @@ impl Run {
         let groups = plan
             .groups
             .iter()
-            .map(|group| GroupState::new(group, plan.sources, &books))
+            .map(|group| GroupState::new(group, plan.sources, plan.api, &books))
             .collect();
 
         let (sender, events) = mpsc::unbounded_channel();
@@ -502,7 +512,10 @@ impl Run {
         {
             Over::Done if !self.all_finished() => Over::Failed(Error::Silent {
                 peer: self.plan.addr.clone(),
-                call: "Ingress/BatchSender",
+                call: match self.plan.api {
+                    Api::V1 => "DopplerIngestor/Pusher",
+                    Api::V2 => "Ingress/BatchSender",
+                },
                 patience: self.plan.options.answer_timeout,
             }),
             over => over,
@@ -627,6 +640,30 @@ impl Run {
             router: process(self.plan.pid, before.router, after.router),
             tool: process(Some(std::process::id()), before.tool, after.tool),
             interrupted,
+        }
+    }
+}
+
+/// Only what has exactly one form in both APIs can be counted across them.
+fn check(plan: &Plan) -> Result<(), Error> {
+    let translated = plan.api == Api::V1 || plan.groups.iter().any(|group| group.api() == Api::V1);
+    if !translated {
+        return Ok(());
+    }
+    match plan
+        .mix
+        .0
+        .iter()
+        .find(|&&(kind, _)| !plan.api.translates(kind))
+    {
+        None => Ok(()),
+        Some((kind, _)) => {
+            let kinds = match plan.api {
+                Api::V1 => "producers of v1 make log, counter and gauge only",
+                Api::V2 => "between v2 and v1, log and counter only have one form in each",
+            };
+            let (argument, reason) = (format!("--kinds {}", kind.name()), kinds.to_owned());
+            Err(Error::Argument { argument, reason })
         }
     }
 }

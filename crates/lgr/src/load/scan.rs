@@ -6,6 +6,8 @@
 
 use lgr::numbered::{Number, TAG};
 
+use super::template::Api;
+
 /// What is known of one envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -35,13 +37,31 @@ const MARK: [u8; 2 + TAG.len() + 2] = {
 /// Length of the whole entry.
 const ENTRY: usize = MARK.len() + Number::LEN;
 
-/// Remembers where the number was.
-#[derive(Clone, Debug, Default)]
+/// Knows an API's fields, and remembers where the number and the timestamp were.
+#[derive(Clone, Debug)]
 pub(crate) struct Scanner {
+    timestamp_field: u64,
+    tags_field: u64,
+    /// Where the timestamp's field began.
+    timestamp: usize,
+    /// Where the tag with the number began.
     entry: usize,
 }
 
 impl Scanner {
+    pub(crate) fn new(api: Api) -> Self {
+        let (timestamp_field, tags_field) = match api {
+            Api::V1 => (6, 17),
+            Api::V2 => (1, 9),
+        };
+        Self {
+            timestamp_field,
+            tags_field,
+            timestamp: 0,
+            entry: 0,
+        }
+    }
+
     /// Calls `each` for every envelope of a batch; returns how many there are.
     pub(crate) fn scan(
         &mut self,
@@ -59,8 +79,11 @@ impl Scanner {
     }
 
     fn envelope(&mut self, envelope: &[u8]) -> Result<Seen, Malformed> {
-        if let Some(number) = numbered(envelope.get(self.entry..).unwrap_or_default())
-            && let Some((1, Value::Varint(timestamp))) = Fields(envelope).next()?
+        let behind = |position: usize| envelope.get(position..).unwrap_or_default();
+        if let Some(number) = numbered(behind(self.entry))
+            && let Some((field, Value::Varint(timestamp))) =
+                Fields(behind(self.timestamp)).next()?
+            && field == self.timestamp_field
         {
             return Ok(Seen {
                 timestamp: timestamp as i64,
@@ -72,10 +95,17 @@ impl Scanner {
             number: None,
         };
         let mut fields = Fields(envelope);
-        while let Some(field) = fields.next()? {
-            match field {
-                (1, Value::Varint(timestamp)) => seen.timestamp = timestamp as i64,
-                (9, Value::Bytes(entry)) => {
+        loop {
+            let start = envelope.len() - fields.0.len();
+            let Some((field, value)) = fields.next()? else {
+                return Ok(seen);
+            };
+            match value {
+                Value::Varint(timestamp) if field == self.timestamp_field => {
+                    seen.timestamp = timestamp as i64;
+                    self.timestamp = start;
+                }
+                Value::Bytes(entry) if field == self.tags_field => {
                     if let Some(number) = numbered(entry) {
                         seen.number = Some(number);
                         self.entry = envelope.len() - fields.0.len() - entry.len();
@@ -84,7 +114,6 @@ impl Scanner {
                 _ => {}
             }
         }
-        Ok(seen)
     }
 }
 
@@ -163,9 +192,9 @@ mod tests {
     /// Forwarded bytes and bytes that were encoded anew, in turn: the hint is right, then wrong.
     #[test]
     fn numbers_are_found_wherever_they_are() {
-        let mut scanner = Scanner::default();
+        let mut scanner = Scanner::new(Api::V2);
         for (position, kind) in (1_u64..).zip(Kind::ALL.into_iter().cycle().take(20)) {
-            let mut template = Template::new(kind, 100, 9);
+            let mut template = Template::new(Api::V2, kind, 100, 9);
             template.set_timestamp(1 << 60 | position as i64);
             template.set_sequence(position);
             let mut batch = template.bytes().to_vec();
@@ -197,8 +226,30 @@ mod tests {
     }
 
     #[test]
+    fn v1_batches() {
+        let mut scanner = Scanner::new(Api::V1);
+        let (mut batch, mut expected) = (Vec::new(), Vec::new());
+        for (sequence, kind) in (0..).zip([Kind::Log, Kind::Counter, Kind::Log, Kind::Gauge]) {
+            let mut template = Template::new(Api::V1, kind, 100, 9);
+            template.set_timestamp(1 << 60 | sequence as i64);
+            template.set_sequence(sequence);
+            batch.extend(template.bytes());
+            let number = Some(Number {
+                run: 9,
+                series: 0,
+                sequence,
+            });
+            expected.push(Seen {
+                timestamp: 1 << 60 | sequence as i64,
+                number,
+            });
+        }
+        assert_eq!(scan(&mut scanner, &batch), Ok(expected));
+    }
+
+    #[test]
     fn empty_messages() {
-        let mut scanner = Scanner::default();
+        let mut scanner = Scanner::new(Api::V2);
         assert_eq!(scan(&mut scanner, b""), Ok(vec![]));
         let nothing = Seen {
             timestamp: 0,
@@ -210,16 +261,16 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_are_too_odd(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Scanner::default().scan(&bytes, |_| {});
+            let _ = Scanner::new(Api::V2).scan(&bytes, |_| {});
         }
 
         /// Cut anywhere but between elements, a batch is malformed.
         #[test]
         fn cut_batches_are_malformed(cut in 1_usize..600) {
-            let element = Template::new(Kind::Log, 128, 0).bytes().to_vec();
+            let element = Template::new(Api::V2, Kind::Log, 128, 0).bytes().to_vec();
             let batch = [element.clone(), element.clone()].concat();
             prop_assume!(cut < batch.len() && cut != element.len());
-            prop_assert_eq!(Scanner::default().scan(&batch[..cut], |_| {}), Err(Malformed));
+            prop_assert_eq!(Scanner::new(Api::V2).scan(&batch[..cut], |_| {}), Err(Malformed));
         }
 
         #[test]
@@ -238,7 +289,7 @@ mod tests {
             }
             let batch = v2::EnvelopeBatch { batch: vec![envelope; 2] }.encode_to_vec();
             let seen = Seen { timestamp, number };
-            prop_assert_eq!(scan(&mut Scanner::default(), &batch), Ok(vec![seen, seen]));
+            prop_assert_eq!(scan(&mut Scanner::new(Api::V2), &batch), Ok(vec![seen, seen]));
         }
     }
 }

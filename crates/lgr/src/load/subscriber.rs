@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use lgr::Error;
-use lgr::client::Client;
+use lgr::client::{Client, Subscription};
 use loggregator::v2;
 use tokio::time::sleep;
 
 use super::ledger::{Books, Ledger};
-use super::plan::{Group, Reading, Scope};
+use super::plan::{Group, Reading, Request, Scope};
 use super::producer::{Random, now};
 use super::scan::{Malformed, Scanner};
-use super::template::source_id;
+use super::template::{Api, source_id};
 
 /// A router that doesn't confirm a subscription within this time is taken to confirm none.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub(crate) struct GroupState {
 /// One subscriber.
 #[derive(Debug)]
 pub(crate) struct Member {
-    request: v2::EgressBatchRequest,
+    request: Request,
     /// Its own, or that of all members of its shard.
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     /// Envelopes that it got, of whatever kind.
@@ -51,12 +51,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl GroupState {
-    pub(crate) fn new(group: &Group, sources: u32, books: &Books) -> Arc<Self> {
+    pub(crate) fn new(group: &Group, sources: u32, api: Api, books: &Books) -> Arc<Self> {
         let ledger = |scope| Arc::new(Mutex::new(Ledger::new(books, scope)));
         // Members of a shard that select different sources have nothing to share.
         let mut shared: Option<(Scope, Arc<Mutex<Ledger>>)> = None;
         let members = (0..group.count).map(|index| {
-            let (request, scope) = group.request(index, sources);
+            let (request, scope) = group.request(index, sources, api);
             let ledger = match &shared {
                 Some((of, ledger)) if *of == scope => Arc::clone(ledger),
                 _ => ledger(scope),
@@ -110,14 +110,50 @@ pub(crate) async fn follow(
     measuring: Arc<AtomicBool>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
+    match state.members[index].request.clone() {
+        Request::V2(request) => {
+            read(
+                &state,
+                index,
+                client.batched_receiver(request),
+                &client,
+                &measuring,
+                ready,
+            )
+            .await
+        }
+        Request::V1(request) => {
+            read(
+                &state,
+                index,
+                client.batch_subscribe(request),
+                &client,
+                &measuring,
+                ready,
+            )
+            .await
+        }
+    }
+}
+
+async fn read<M>(
+    state: &GroupState,
+    index: usize,
+    mut subscription: Subscription<M>,
+    client: &Client,
+    measuring: &AtomicBool,
+    ready: impl FnOnce(),
+) -> Result<(), Error> {
     let member = &state.members[index];
-    let mut subscription = client.batched_receiver(member.request.clone());
     subscription.confirmed(PATIENCE).await?;
     ready();
     if state.group.reading == Reading::Never {
         return std::future::pending().await;
     }
-    let mut reader = Reader::default();
+    let mut reader = Reader {
+        scanner: Scanner::new(state.group.api()),
+        delays: Delays::default(),
+    };
     while let Some(batch) = subscription.next_raw().await? {
         let taken = reader.take(
             &batch,
@@ -140,7 +176,7 @@ pub(crate) async fn follow(
 }
 
 /// What a subscriber needs to look at batches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Reader {
     scanner: Scanner,
     delays: Delays,

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use lgr::certs::{self, Authority, Profile};
 use lgr::client::Credentials;
-use loggregator::v2;
+use loggregator::{v1, v2};
 use prost::Message;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
@@ -105,6 +105,7 @@ struct State {
     subscribers: Mutex<Vec<UnboundedSender<Bytes>>>,
     requests: Mutex<Vec<v2::EgressBatchRequest>>,
     ingress: Mutex<Vec<Bytes>>,
+    v1_subscribers: Mutex<Vec<UnboundedSender<Bytes>>>,
 }
 
 /// A running router; stops when dropped.
@@ -257,6 +258,23 @@ impl State {
                 let subscribe = tower::service_fn(|request| self.clone().subscribe(request));
                 grpc.server_streaming(subscribe, request).await
             }
+            // Each API by itself: nothing is converted. A v1 message looks like a batch of one.
+            v1::PUSHER => {
+                let push = tower::service_fn(|request| self.clone().push_v1(request));
+                grpc.client_streaming(push, request).await
+            }
+            v1::BATCH_SUBSCRIBE => {
+                let subscribe = tower::service_fn(|_: Request<Bytes>| {
+                    let (sender, queue) = unbounded_channel();
+                    self.v1_subscribers.lock().unwrap().push(sender);
+                    std::future::ready(Ok(Response::new(Egress {
+                        first: None,
+                        queue,
+                        end: None,
+                    })))
+                });
+                grpc.server_streaming(subscribe, request).await
+            }
             path => Status::unimplemented(format!("no {path} here")).into_http(),
         }
     }
@@ -278,6 +296,22 @@ impl State {
         }
         if self.behaviour.eof {
             return Err(Status::unknown("EOF"));
+        }
+        Ok(Response::new(Bytes::new()))
+    }
+
+    async fn push_v1(
+        self: Arc<Self>,
+        request: Request<Streaming<Bytes>>,
+    ) -> Result<Response<Bytes>, Status> {
+        let mut messages = request.into_inner();
+        while let Some(message) = messages.next().await.transpose()? {
+            let mut subscribers = self.v1_subscribers.lock().unwrap();
+            subscribers.retain(|subscriber| subscriber.send(message.clone()).is_ok());
+        }
+        // What becomes of the reference's OK without a message.
+        if self.behaviour.eof {
+            return Err(Status::internal("Missing response message."));
         }
         Ok(Response::new(Bytes::new()))
     }
