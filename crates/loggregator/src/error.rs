@@ -46,6 +46,10 @@ pub enum Error {
 }
 
 /// What is wrong with the bytes at one place.
+///
+/// ```
+/// assert_eq!(loggregator::Flaw::Utf8("source_id").to_string(), "source_id is not UTF-8");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Flaw {

@@ -38,6 +38,13 @@ pub enum Key {
 }
 
 /// A set of metric names.
+///
+/// ```
+/// use loggregator::Key;
+///
+/// let Some(Key::MetricNames(names)) = Key::metric_names(["memory", "cpu"]) else { unreachable!() };
+/// assert!(names.iter().eq(["cpu", "memory"]));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameSet(Arc<[Box<str>]>);
 
@@ -87,6 +94,18 @@ impl Hash for Key {
 }
 
 /// The borrowed form of a [`Key`]: what an envelope has at one level.
+///
+/// ```
+/// use loggregator::{KeyRef, Kind, Limits, Message};
+/// use pubsub::Event;
+///
+/// let message = Message::parse_envelope(&[0x12, 1, b's', 0x22, 0], Limits::default())?;
+/// let facts = message.facts(0);
+/// assert!(matches!(facts.key(0), Some(KeyRef::SourceId(b"s"))));
+/// assert!(matches!(facts.key(1), Some(KeyRef::Kind(Kind::Log))));
+/// assert!(facts.key(2).is_none());
+/// # Ok::<(), loggregator::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum KeyRef<'a> {

@@ -95,3 +95,8 @@ pub mod v2 {
     /// Full path of the method that streams batches to a consumer.
     pub const EGRESS_BATCHED_RECEIVER: &str = "/loggregator.v2.Egress/BatchedReceiver";
 }
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -378,14 +378,48 @@ fn counter(mut at: Cursor<'_>, name: &mut Span) -> Result<()> {
 }
 
 fn gauge(mut at: Cursor<'_>, names: &mut Vec<Span>) -> Result<()> {
-    const METRICS: u32 = key(1, LEN);
-    while let Some(key) = at.next_key()? {
-        match key {
-            METRICS => names.push(metric(at.nested()?)?),
-            unknown => at.skip(unknown, BODY)?,
+    loop {
+        let start = at;
+        match at.next_key()? {
+            None => return Ok(()),
+            Some(METRICS) => names.push(match plain_metric(start.rest()) {
+                Some((name, len)) => {
+                    at.advance(len - 1)?;
+                    Span {
+                        at: (start.position() + NAME) as u32,
+                        len: name as u32,
+                    }
+                }
+                None => metric(at.nested()?)?,
+            }),
+            Some(unknown) => at.skip(unknown, BODY)?,
         }
     }
-    Ok(())
+}
+
+const METRICS: u32 = key(1, LEN);
+
+/// Where the name is in a metric of the usual shape: behind the keys and lengths of metric and name.
+const NAME: usize = 4;
+
+/// If `fields` start with a metric of the usual shape, name then unit then value, all lengths below
+/// 128, all text ASCII: the lengths of the name and of the whole.
+#[inline(always)]
+fn plain_metric(fields: &[u8]) -> Option<(usize, usize)> {
+    let (value, behind) = plain_entry(fields, METRICS)?;
+    let [0x12, value_len, 0x0A, unit_len, unit_and_number @ ..] = value else {
+        return None;
+    };
+    let (unit, [0x11, _, _, _, _, _, _, _, _]) =
+        unit_and_number.split_at_checked(usize::from(*unit_len))?
+    else {
+        return None;
+    };
+    let len = fields.len() - behind.len();
+    let name = len - NAME - value.len();
+    let texts = &fields[NAME..NAME + name + 4 + unit.len()];
+    let is_plain = usize::from(*value_len) == value.len() - 2 && is_ascii(texts);
+    is_plain.then_some((name, len))
 }
 
 fn metric(mut at: Cursor<'_>) -> Result<Span> {

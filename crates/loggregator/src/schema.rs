@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use crate::wire::{Cursor, FIXED64, LEN, Result, VARINT, key, put_varint};
 
-/// A string as it is on the wire: bytes that should be UTF-8, but need not be.
+/// A string of v1 as it is on the wire: bytes that should be UTF-8, but need not be.
 pub type Text<'a> = Cow<'a, [u8]>;
 
 /// What a field can hold.

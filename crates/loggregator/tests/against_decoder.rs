@@ -207,6 +207,85 @@ proptest! {
     }
 }
 
+/// One envelope of each kind, as producers send them.
+fn usual_envelopes() -> Vec<v2::Envelope> {
+    use v2::envelope::Message as Kind;
+    let texts = [("origin", "rep"), ("job", "größe"), ("", "")].map(|(k, v)| (k.into(), v.into()));
+    let data = [
+        v2::value::Data::Text("cell".into()),
+        v2::value::Data::Integer(-7),
+        v2::value::Data::Decimal(1.5),
+    ];
+    let typed = ["job", "index", "load"]
+        .map(String::from)
+        .into_iter()
+        .zip(data);
+    let metrics = ["cpu", "memory", "disk"].map(|name| {
+        let value = v2::GaugeValue {
+            unit: "bytes".into(),
+            value: 1.5,
+        };
+        (name.to_owned(), value)
+    });
+    let envelope = v2::Envelope {
+        timestamp: 1_700_000_000_123_456_789,
+        source_id: "app".into(),
+        instance_id: "4".into(),
+        deprecated_tags: typed
+            .map(|(key, data)| (key, v2::Value { data: Some(data) }))
+            .collect(),
+        tags: texts.into(),
+        message: None,
+    };
+    [
+        Kind::Log(v2::Log {
+            payload: b"hello".to_vec(),
+            r#type: 1,
+        }),
+        Kind::Counter(v2::Counter {
+            name: "requests".into(),
+            delta: 5,
+            total: 1 << 40,
+        }),
+        Kind::Gauge(v2::Gauge {
+            metrics: metrics.into(),
+        }),
+        Kind::Timer(v2::Timer {
+            name: "http".into(),
+            start: -1,
+            stop: 2,
+        }),
+        Kind::Event(v2::Event {
+            title: "title".into(),
+            body: "body".into(),
+        }),
+    ]
+    .map(|message| v2::Envelope {
+        message: Some(message),
+        ..envelope.clone()
+    })
+    .into()
+}
+
+#[test]
+fn every_byte_of_usual_envelopes_changed() {
+    for envelope in usual_envelopes() {
+        let batch = v2::EnvelopeBatch {
+            batch: vec![envelope],
+        }
+        .encode_to_vec();
+        for at in 0..batch.len() {
+            let flipped = (0..8).map(|bit| batch[at] ^ 1 << bit);
+            for byte in flipped.chain(EDGES).chain([0xFF]) {
+                let mut batch = batch.clone();
+                batch[at] = byte;
+                oracle::check(&batch);
+            }
+            oracle::check(&batch[..at]);
+        }
+    }
+}
+
 /// How many inputs the smoke runs of the fuzz targets take.
 const INPUTS: usize = 100_000;
 
@@ -261,7 +340,7 @@ fn v1_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Every v2 input of the vectors, and a batch of all kinds.
+/// Every v2 input of the vectors, and usual envelopes.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for case in cases(include_str!("vectors/wire-decode.jsonl")) {
@@ -281,6 +360,13 @@ fn seeds() -> Vec<Vec<u8>> {
         }
     }
     seeds.push(all);
+    let usual = usual_envelopes();
+    seeds.extend(
+        usual
+            .iter()
+            .map(|envelope| element(&envelope.encode_to_vec())),
+    );
+    seeds.push(v2::EnvelopeBatch { batch: usual }.encode_to_vec());
     seeds
 }
 
@@ -296,6 +382,11 @@ fn write_fuzz_corpus() {
         }
     }
 }
+
+/// Bytes that mean something: small numbers, keys, the edge of one-byte lengths.
+const EDGES: [u8; 12] = [
+    0, 1, 2, 0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x4A, 0x7F, 0x80,
+];
 
 /// Xorshift: small, and the same everywhere.
 struct Random(u64);
@@ -313,9 +404,6 @@ impl Random {
     }
 
     fn mutate(&mut self, input: &mut Vec<u8>, seeds: &[Vec<u8>]) {
-        const EDGES: [u8; 12] = [
-            0, 1, 2, 0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x4A, 0x7F, 0x80,
-        ];
         let at = self.below(input.len() + 1);
         match self.below(7) {
             0 => input.insert(at, self.below(256) as u8),

@@ -89,6 +89,16 @@ impl Hash for Key {
 }
 
 /// The borrowed form of a [`Key`]: what an envelope has at one level.
+///
+/// ```
+/// use loggregator::{Limits, v1::{KeyRef, Pushed, Type}};
+/// use pubsub::Event;
+///
+/// let pushed = Pushed::parse(&[0x0A, 1, b'o', 0x10, 8], Limits::default())?;
+/// assert_eq!(pushed.key(0), Some(KeyRef::AppId(b"system")));
+/// assert_eq!(pushed.key(1), Some(KeyRef::Type(Type::Metric)));
+/// # Ok::<(), loggregator::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyRef<'a> {
