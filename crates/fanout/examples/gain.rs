@@ -31,8 +31,8 @@ fn main() -> Result<(), fanout::Error> {
         .filter_map(|a| a.parse().ok())
         .collect();
     let (workers, costs, rounds): (Vec<usize>, Vec<usize>, usize) = match arguments[..] {
-        [] => (vec![1, 2, 4, 8, 16], vec![40, 130, 1_000, 5_000], 15),
-        [workers] => (vec![workers], vec![40, 130, 500, 1_000, 5_000, 20_000], 40),
+        [] => (vec![1, 2, 4, 8, 16], vec![60, 130, 1_000, 5_000], 30),
+        [workers] => (vec![workers], vec![60, 130, 500, 1_000, 5_000, 20_000], 40),
         [workers, cost, ..] => (vec![workers], vec![cost], 100),
     };
     println!("  cost  workers   plain: best median   lanes: best median");
@@ -92,15 +92,13 @@ fn gain(
     ))
 }
 
-/// Steps that depend on each other, so that they take the same time whatever runs beside them.
+/// Steps that depend on each other, so that they take the same time whatever runs beside them; and
+/// slow ones, so that few branches of their own are mixed with those of what is measured.
 #[inline(never)]
 fn work(item: u64, steps: u64) {
-    let mut state = item | 1;
+    let mut state = item as f64;
     for _ in 0..steps {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state = black_box(state);
+        state = (state + 2.0).sqrt();
     }
     black_box(state);
 }

@@ -135,7 +135,7 @@ impl Policy {
         }
         watch.items += 1;
         watch.countdown = watch.countdown.saturating_sub(1);
-        if pushed.unfinished == 0 || watch.items % PROBE == 0 {
+        if pushed.was_idle || watch.items % PROBE == 0 {
             let now = Instant::now();
             if watch.is_calm(now) {
                 *self = Policy::Here(Account::new(now));
@@ -237,12 +237,12 @@ impl Watch {
         self.row == VERDICTS
     }
 
-    /// After a pause so many items were still waiting. The pause is right if the workers have just
-    /// come to the second half of the queue.
+    /// After a pause so many items were still waiting. The pause is right if the workers have come
+    /// to the last quarter of the queue, and not to its end.
     fn adapt_pause(&mut self, waiting: usize, capacity: usize) {
         if waiting == 0 {
             self.pause = (self.pause / 2).max(1);
-        } else if waiting > capacity / 2 && (self.pause as usize) < capacity / 2 {
+        } else if waiting > capacity / 4 && (self.pause as usize) < capacity {
             self.pause += 1;
         }
     }
@@ -375,13 +375,15 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_settles_where_the_queue_is_half_empty() {
+    fn the_pause_settles_where_the_queue_is_nearly_empty() {
         let mut watch = Watch::new(us(1), Instant::now());
         for _ in 0..100 {
-            watch.adapt_pause(8, 8);
+            watch.adapt_pause(3, 8);
         }
+        assert_eq!(watch.pause, 8);
+        watch.adapt_pause(0, 8);
         assert_eq!(watch.pause, 4);
-        watch.adapt_pause(4, 8);
+        watch.adapt_pause(2, 8);
         assert_eq!(watch.pause, 4);
         for _ in 0..100 {
             watch.adapt_pause(0, 8);

@@ -1,17 +1,17 @@
 //! The bounded queue between writers and workers, and who sleeps on it.
 //!
-//! One mutex guards everything, so there is no wake-up to lose. It is fast enough because it is
-//! held for a few instructions, and because nobody is woken who need not be, which would cost far
-//! more than handing over an item:
+//! One mutex guards everything, so there is no wake-up to lose. It is fast enough because nobody is
+//! woken who need not be, which would cost far more than handing over an item, and because the two
+//! sides touch it seldom: each time they do, it moves from one core's cache to the other's.
 //!
-//! - a push wakes a sleeping worker only if no other one is already looking for something to do,
-//!   and a worker that leaves items behind wakes the next one;
-//! - a worker that finds nothing, and a writer that finds no room, look again for some
+//! - A push wakes a sleeping worker only if no other one is already looking for something to do,
+//!   and a worker that leaves items behind wakes the next one.
+//! - A worker that finds nothing, and a writer that finds no room, look again for some
 //!   microseconds before they sleep.
 
 use std::collections::VecDeque;
 use std::hint;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,27 +21,38 @@ const WORKER_PATIENCE: Duration = Duration::from_micros(5);
 /// How long a writer looks for room before it sleeps.
 const WRITER_PATIENCE: Duration = Duration::from_micros(20);
 
+/// In this order, since `inner` fills a cache line, and the signs are to be on another one.
+#[repr(C)]
 pub(crate) struct Queue<T> {
     inner: Mutex<Inner<T>>,
+    signs: Signs,
+    capacity: usize,
     /// Idle workers wait here.
     item_or_close: Condvar,
     /// Writers wait here.
     room_or_close: Condvar,
-    capacity: usize,
-    /// What `inner` says, for looking without the lock. They change under the lock only.
-    waiting: AtomicUsize,
-    unfinished: AtomicUsize,
-    closed: AtomicBool,
 }
 
 struct Inner<T> {
     items: VecDeque<T>,
+    /// Items that were pushed and whose callback has not returned, as far as workers have told.
+    unfinished: u32,
     /// Workers that have no item and will look at the queue again before they sleep.
     searching: u32,
     /// Workers that found no item.
     idle: Sleepers,
     /// Writers that found no room.
     blocked: Sleepers,
+}
+
+/// What can be seen of the queue without the lock. A sign changes under the lock, and is written
+/// only when what it says changes: seldom, while there is much to do.
+#[derive(Default)]
+struct Signs {
+    has_items: AtomicBool,
+    is_full: AtomicBool,
+    has_unfinished: AtomicBool,
+    is_closed: AtomicBool,
 }
 
 /// Threads that sleep on one of the two conditions. A wake-up is a token, so that nobody mistakes
@@ -58,8 +69,8 @@ struct Sleepers {
 pub(crate) struct Pushed {
     /// Items that were waiting already.
     pub(crate) waiting: usize,
-    /// Items that were pushed before and whose callback had not returned, waiting ones included.
-    pub(crate) unfinished: usize,
+    /// Whether all items before were finished.
+    pub(crate) was_idle: bool,
 }
 
 /// Why an item was not pushed.
@@ -74,16 +85,15 @@ impl<T> Queue<T> {
         Queue {
             inner: Mutex::new(Inner {
                 items: VecDeque::new(),
+                unfinished: 0,
                 searching: 0,
                 idle: Sleepers::default(),
                 blocked: Sleepers::default(),
             }),
+            signs: Signs::default(),
+            capacity,
             item_or_close: Condvar::new(),
             room_or_close: Condvar::new(),
-            capacity,
-            waiting: AtomicUsize::new(0),
-            unfinished: AtomicUsize::new(0),
-            closed: AtomicBool::new(false),
         }
     }
 
@@ -93,13 +103,14 @@ impl<T> Queue<T> {
 
     /// How many items wait for a worker.
     pub(crate) fn len(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.lock().items.len()
     }
 
     /// Whether every item that was pushed is finished. What the callbacks did is then visible here.
+    #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        // Acquire: pairs with the Release in `take`.
-        self.unfinished.load(Ordering::Acquire) == 0
+        // Acquire: pairs with the Release in `finish`.
+        !self.signs.has_unfinished.load(Ordering::Acquire)
     }
 
     /// Puts an item at the end if there is room.
@@ -113,18 +124,23 @@ impl<T> Queue<T> {
             return Err(PushError::Full(item));
         }
         inner.items.push_back(item);
-        self.waiting.store(waiting + 1, Ordering::Relaxed);
-        let unfinished = self.unfinished.load(Ordering::Relaxed);
-        self.unfinished.store(unfinished + 1, Ordering::Relaxed);
+        if waiting == 0 {
+            self.signs.has_items.store(true, Ordering::Relaxed);
+        }
+        if waiting + 1 == self.capacity {
+            self.signs.is_full.store(true, Ordering::Relaxed);
+        }
+        let was_idle = inner.unfinished == 0;
+        inner.unfinished += 1;
+        if was_idle {
+            self.signs.has_unfinished.store(true, Ordering::Relaxed);
+        }
         let wake = inner.wake_worker();
         drop(inner);
         if wake {
             self.item_or_close.notify_one();
         }
-        Ok(Pushed {
-            waiting,
-            unfinished,
-        })
+        Ok(Pushed { waiting, was_idle })
     }
 
     /// Puts an item at the end, waits for room if there is none. Gives the item back if the queue
@@ -136,7 +152,7 @@ impl<T> Queue<T> {
                 Err(PushError::Closed(item)) => return Err(item),
                 Err(PushError::Full(back)) => item = back,
             }
-            let there = || self.len() < self.capacity || self.is_closed();
+            let there = || !self.signs.is_full.load(Ordering::Relaxed) || self.is_closed();
             if !look_for(WRITER_PATIENCE, there) {
                 let inner = self.lock();
                 if !there() {
@@ -151,23 +167,14 @@ impl<T> Queue<T> {
     /// `finished` says that the caller took an item before, whose callback has returned since.
     pub(crate) fn take(&self, finished: bool) -> Option<T> {
         let mut inner = self.lock();
-        let unfinished = self.unfinished.load(Ordering::Relaxed) - usize::from(finished);
-        // Release: pairs with the Acquire in `is_idle`.
-        self.unfinished.store(unfinished, Ordering::Release);
+        if finished {
+            self.finish(&mut inner);
+        }
         let mut searching = false;
         loop {
             if let Some(item) = inner.items.pop_front() {
                 inner.searching -= u32::from(searching);
-                self.waiting.store(inner.items.len(), Ordering::Relaxed);
-                let wake_worker = !inner.items.is_empty() && inner.wake_worker();
-                let wake_writer = inner.blocked.wake();
-                drop(inner);
-                if wake_worker {
-                    self.item_or_close.notify_one();
-                }
-                if wake_writer {
-                    self.room_or_close.notify_one();
-                }
+                self.taken(inner);
                 return Some(item);
             }
             if self.is_closed() {
@@ -179,7 +186,7 @@ impl<T> Queue<T> {
                 inner.searching += 1;
             }
             drop(inner);
-            let there = || self.len() > 0 || self.is_closed();
+            let there = || self.signs.has_items.load(Ordering::Relaxed) || self.is_closed();
             let found = look_for(WORKER_PATIENCE, there);
             inner = self.lock();
             if !found && !there() {
@@ -192,17 +199,45 @@ impl<T> Queue<T> {
         }
     }
 
+    fn finish(&self, inner: &mut Inner<T>) {
+        inner.unfinished -= 1;
+        if inner.unfinished == 0 {
+            // Release: pairs with the Acquire in `is_idle`.
+            self.signs.has_unfinished.store(false, Ordering::Release);
+        }
+    }
+
+    /// An item has been taken: tells all whom that concerns.
+    fn taken(&self, mut inner: MutexGuard<'_, Inner<T>>) {
+        let left = inner.items.len();
+        if left == 0 {
+            self.signs.has_items.store(false, Ordering::Relaxed);
+        }
+        if left + 1 == self.capacity {
+            self.signs.is_full.store(false, Ordering::Relaxed);
+        }
+        let worker = left > 0 && inner.wake_worker();
+        let writer = inner.blocked.wake();
+        drop(inner);
+        if worker {
+            self.item_or_close.notify_one();
+        }
+        if writer {
+            self.room_or_close.notify_one();
+        }
+    }
+
     /// Nothing is accepted any more; workers take what is left, then end.
     pub(crate) fn close(&self) {
         let inner = self.lock();
-        self.closed.store(true, Ordering::Relaxed);
+        self.signs.is_closed.store(true, Ordering::Relaxed);
         drop(inner);
         self.item_or_close.notify_all();
         self.room_or_close.notify_all();
     }
 
     fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.signs.is_closed.load(Ordering::Relaxed)
     }
 
     /// Nothing that is done under the lock can leave it half done, so a poisoned one is as good.
