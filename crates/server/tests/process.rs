@@ -209,8 +209,12 @@ async fn buffer_sizes_of_zero_are_the_defaults() {
     ] {
         let router = start(variables);
         let (_, metrics) = get(router.debug(), "/metrics").await;
-        let capacity = "ring_capacity{direction=\"ingress\",api=\"v2\"} 10000\n";
-        assert!(metrics.contains(capacity), "{metrics}");
+        for capacity in [
+            "ring_capacity{ring=\"ingress\"} 10000\n",
+            "ring_capacity{ring=\"egress_v1\"} 1000\n",
+        ] {
+            assert!(metrics.contains(capacity), "{metrics}");
+        }
 
         let client = client_at(router.grpc(), Options::default()).await;
         let mut subscriber = client.batched_receiver(firehose());
