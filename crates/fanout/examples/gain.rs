@@ -11,6 +11,7 @@
 //! rounds; on a machine that does other things, too, the first says more.
 
 use std::hint::black_box;
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use fanout::FanoutWriter;
@@ -21,19 +22,24 @@ enum Hand {
     Lanes,
 }
 
-fn main() -> Result<(), fanout::Error> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let steps_per_microsecond = calibrate();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     println!("{cpus} CPUs, {steps_per_microsecond} steps take a microsecond\n");
 
-    let arguments: Vec<usize> = std::env::args()
-        .skip(1)
-        .filter_map(|a| a.parse().ok())
-        .collect();
+    let arguments = std::env::args().skip(1).map(|argument| {
+        let number = argument.parse::<NonZeroUsize>();
+        number.map_err(|error| {
+            format!("{argument:?} is no number of workers or nanoseconds: {error}")
+        })
+    });
+    let arguments: Vec<usize> = arguments
+        .map(|number| number.map(usize::from))
+        .collect::<Result<_, _>>()?;
     let (workers, costs, rounds): (Vec<usize>, Vec<usize>, usize) = match arguments[..] {
-        [] => (vec![1, 2, 4, 8, 16], vec![60, 130, 1_000, 5_000], 30),
-        [workers] => (vec![workers], vec![60, 130, 500, 1_000, 5_000, 20_000], 40),
-        [workers, cost, ..] => (vec![workers], vec![cost], 100),
+        [] => (vec![1, 2, 4, 8, 16], vec![60, 130, 1_000, 5_000], 8),
+        [workers] => (vec![workers], vec![60, 130, 500, 1_000, 5_000, 20_000], 15),
+        [workers, cost, ..] => (vec![workers], vec![cost], 40),
     };
     println!("  cost  workers   plain: best median   lanes: best median");
     for cost in costs {
@@ -58,7 +64,8 @@ fn gain(
     steps: u64,
     rounds: usize,
 ) -> Result<(f64, f64), fanout::Error> {
-    let items = (20_000_000 / cost as u64).max(1);
+    // 60 ms, so that starting and stopping do not count
+    let items = (60_000_000 / cost as u64).max(1);
     let mut ratios = Vec::new();
     let mut best = (Duration::MAX, Duration::MAX);
     for _ in 0..rounds {
