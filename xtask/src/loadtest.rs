@@ -41,6 +41,10 @@ pub struct Options {
     /// Exit code 1 if a goal is missed
     #[arg(long)]
     strict: bool,
+    /// Run the curves instead (how cost grows with rate, subscribers, sources, payload, producers,
+    /// workers and threads), or those whose name contains a ROW, and print them as Markdown
+    #[arg(long)]
+    curves: bool,
 }
 
 /// A workload and what it may cost.
@@ -126,6 +130,175 @@ const ROWS: &[Row] = &[
     },
 ];
 
+/// One point of a curve.
+struct Point {
+    curve: &'static str,
+    at: &'static str,
+    load: &'static str,
+    variables: &'static [(&'static str, &'static str)],
+}
+
+const fn point(curve: &'static str, at: &'static str, load: &'static str) -> Point {
+    with(curve, at, load, &[])
+}
+
+const fn with(
+    curve: &'static str,
+    at: &'static str,
+    load: &'static str,
+    variables: &'static [(&'static str, &'static str)],
+) -> Point {
+    Point {
+        curve,
+        at,
+        load,
+        variables,
+    }
+}
+
+const FANOUT: (&str, &str) = ("ROUTER_FANOUT_WRITER_ENABLED", "true");
+const LANES: (&str, &str) = ("ROUTER_FANOUT_ORDERING", "source");
+const TWO_WORKERS: (&str, &str) = ("ROUTER_PUBLISH_WORKERS", "2");
+const TWO_THREADS: (&str, &str) = ("ROUTER_DATA_PLANE_THREADS", "2");
+
+const FLAT: &str = "--producers 2 --rate 200k";
+const WIDE: &str = "--producers 2 --rate 20k --subscribe 10xfirehose";
+
+const POINTS: &[Point] = &[
+    point("rate", "50,000/s", "--producers 2 --rate 50k"),
+    point("rate", "100,000/s", "--producers 2 --rate 100k"),
+    point("rate", "200,000/s", FLAT),
+    point("rate", "400,000/s", "--producers 2 --rate 400k"),
+    point("rate", "800,000/s", "--producers 2 --rate 800k"),
+    point("firehoses", "1, 20,000/s", "--producers 2 --rate 20k"),
+    point("firehoses", "10, 20,000/s", WIDE),
+    point(
+        "firehoses",
+        "100, 2,000/s",
+        "--producers 2 --rate 2k --subscribe 100xfirehose",
+    ),
+    point(
+        "firehoses",
+        "1,000, 200/s",
+        "--producers 2 --rate 200 --subscribe 1000xfirehose",
+    ),
+    point(
+        "shard members",
+        "1",
+        "--producers 2 --rate 20k --subscribe 1xfirehose:shard=a",
+    ),
+    point(
+        "shard members",
+        "10",
+        "--producers 2 --rate 20k --subscribe 10xfirehose:shard=a",
+    ),
+    point(
+        "shard members",
+        "100",
+        "--producers 2 --rate 20k --subscribe 100xfirehose:shard=a",
+    ),
+    point(
+        "shard members",
+        "1,000",
+        "--producers 2 --rate 20k --subscribe 1000xfirehose:shard=a",
+    ),
+    point(
+        "single-source streams",
+        "1",
+        "--producers 2 --rate 50k --sources 20000 --subscribe firehose --subscribe 1xsource",
+    ),
+    point(
+        "single-source streams",
+        "1,000",
+        "--producers 2 --rate 50k --sources 20000 --subscribe firehose --subscribe 1000xsource",
+    ),
+    point(
+        "single-source streams",
+        "5,000",
+        "--producers 2 --rate 50k --sources 20000 --subscribe firehose --subscribe 5000xsource",
+    ),
+    point(
+        "selectors that do not match",
+        "0",
+        "--producers 2 --rate 50k --subscribe firehose",
+    ),
+    point(
+        "selectors that do not match",
+        "100",
+        "--producers 2 --rate 50k --subscribe firehose:idle=100",
+    ),
+    point(
+        "selectors that do not match",
+        "10,000",
+        "--producers 2 --rate 50k --subscribe firehose:idle=10000",
+    ),
+    point(
+        "payload",
+        "100 B, 100,000/s",
+        "--producers 2 --rate 100k --payload 100",
+    ),
+    point(
+        "payload",
+        "1 KB, 50,000/s",
+        "--producers 2 --rate 50k --payload 1000",
+    ),
+    point(
+        "payload",
+        "60 KB, 2,000/s",
+        "--producers 2 --rate 2k --payload 60000 --batch 10",
+    ),
+    point("producers", "1", "--producers 1 --rate 100k"),
+    point("producers", "10", "--producers 10 --rate 100k"),
+    point("producers", "50", "--producers 50 --rate 100k"),
+    point("producers", "200", "--producers 200 --rate 100k"),
+    point("fan-out, 1 firehose", "off", FLAT),
+    with(
+        "fan-out, 1 firehose",
+        "2 workers",
+        FLAT,
+        &[FANOUT, TWO_WORKERS],
+    ),
+    with(
+        "fan-out, 1 firehose",
+        "2 lanes",
+        FLAT,
+        &[FANOUT, TWO_WORKERS, LANES],
+    ),
+    point("fan-out, 10 firehoses", "off", WIDE),
+    with(
+        "fan-out, 10 firehoses",
+        "2 workers",
+        WIDE,
+        &[FANOUT, TWO_WORKERS],
+    ),
+    with(
+        "fan-out, 10 firehoses",
+        "2 lanes",
+        WIDE,
+        &[FANOUT, TWO_WORKERS, LANES],
+    ),
+    point("data-plane threads, 1 firehose", "1", FLAT),
+    with("data-plane threads, 1 firehose", "2", FLAT, &[TWO_THREADS]),
+    point("data-plane threads, 10 firehoses", "1", WIDE),
+    with(
+        "data-plane threads, 10 firehoses",
+        "2",
+        WIDE,
+        &[TWO_THREADS],
+    ),
+    point("a stalled subscriber among ten", "none", WIDE),
+    point(
+        "a stalled subscriber among ten",
+        "one",
+        "--producers 2 --rate 20k --subscribe 9xfirehose --subscribe firehose:stalled",
+    ),
+    point(
+        "idle subscribers",
+        "5,000, 1 envelope/s for one source",
+        "--rate 1 --batch 1 --sources 5001 --subscribe 5000xsource",
+    ),
+];
+
 /// Resident memory of the reference under these loads, which is what ours may take, in KiB.
 const MEMORY: f64 = 57.0 * 1024.0;
 
@@ -137,6 +310,7 @@ struct Figures {
     loss: f64,
     p50: f64,
     p99: f64,
+    core: f64,
     resident_kib: f64,
 }
 
@@ -145,6 +319,9 @@ struct Figures {
 /// # Errors
 /// When something can't be built, started or measured; with `--strict`, when a goal is missed.
 pub fn run(options: &Options) -> Result<()> {
+    if options.curves {
+        return curves(options);
+    }
     let rows = select(&options.rows)?;
     if options.list {
         for row in rows {
@@ -169,8 +346,15 @@ pub fn run(options: &Options) -> Result<()> {
     print_heading(options.router.is_some());
     for row in rows {
         let measure = |router: &Path| {
-            run_once(router, &binaries.lgr, scratch.path(), row, options.seconds)
-                .with_context(|| format!("row {} against {}", row.name, router.display()))
+            run_once(
+                router,
+                &binaries.lgr,
+                scratch.path(),
+                row.load,
+                &[],
+                options.seconds,
+            )
+            .with_context(|| format!("row {} against {}", row.name, router.display()))
         };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..options.runs {
@@ -198,10 +382,7 @@ pub fn run(options: &Options) -> Result<()> {
             "other_median": other.as_ref().map(to_json),
         }));
     }
-    if let Some(file) = &options.json {
-        let text = serde_json::to_string_pretty(&Value::from(written))?;
-        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    }
+    write_json(options, written)?;
     if missed.is_empty() {
         println!("loadtest: all goals met");
     } else {
@@ -223,12 +404,89 @@ fn select(names: &[String]) -> Result<Vec<&'static Row>> {
     Ok(ROWS.iter().filter(wanted).collect())
 }
 
-/// One run of a row against a fresh router.
-fn run_once(router: &Path, lgr: &Path, certs: &Path, row: &Row, seconds: u32) -> Result<Figures> {
-    let variables = [
+/// Runs the curves and prints them.
+fn curves(options: &Options) -> Result<()> {
+    let wanted = |point: &&Point| {
+        let name = |row: &String| point.curve.contains(row.as_str());
+        options.rows.is_empty() || options.rows.iter().any(name)
+    };
+    let points: Vec<&Point> = POINTS.iter().filter(wanted).collect();
+    ensure!(!points.is_empty(), "no curve is called {:?}", options.rows);
+    if options.list {
+        for point in points {
+            println!("{}: {}: lgr load {}", point.curve, point.at, point.load);
+        }
+        return Ok(());
+    }
+
+    println!("loadtest: building the router and lgr as users run them");
+    let binaries = cargo::build_binaries(Profile::Release)?;
+    let scratch = tempfile::Builder::new()
+        .prefix("router-loadtest-")
+        .tempdir()
+        .context("cannot make a directory for the certificates")?;
+    make_certificates(&binaries.lgr, scratch.path())?;
+    let mut curve = "";
+    let mut written = Vec::new();
+    for point in points {
+        if point.curve != curve {
+            curve = point.curve;
+            println!("\n| {curve} | us/envelope | lost % | core % | MiB |\n|---|---|---|---|---|");
+        }
+        let mut runs = Vec::new();
+        for _ in 0..options.runs {
+            let run = run_once(
+                &binaries.router,
+                &binaries.lgr,
+                scratch.path(),
+                point.load,
+                point.variables,
+                options.seconds,
+            );
+            runs.push(run.with_context(|| format!("{}: {}", point.curve, point.at))?);
+        }
+        let median = medians(&runs);
+        println!(
+            "| {} | {:.2} | {:.2} | {:.1} | {:.0} |",
+            point.at,
+            median.cost,
+            median.loss,
+            median.core,
+            median.resident_kib / 1024.0,
+        );
+        written.push(json!({
+            "curve": point.curve,
+            "at": point.at,
+            "load": point.load,
+            "median": to_json(&median),
+            "runs": runs.iter().map(to_json).collect::<Vec<_>>(),
+        }));
+    }
+    write_json(options, written)
+}
+
+fn write_json(options: &Options, written: Vec<Value>) -> Result<()> {
+    let Some(file) = &options.json else {
+        return Ok(());
+    };
+    let text = serde_json::to_string_pretty(&Value::from(written))?;
+    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// One run of a load against a fresh router.
+fn run_once(
+    router: &Path,
+    lgr: &Path,
+    certs: &Path,
+    arguments: &str,
+    on_top: &[(&str, &str)],
+    seconds: u32,
+) -> Result<Figures> {
+    let mut variables = vec![
         ("INGRESS_BUFFER_SIZE", "10000"),
         ("EGRESS_BUFFER_SIZE", "1000"),
     ];
+    variables.extend_from_slice(on_top);
     let mut instance = Router::start(router, certs, &variables, |_| {})?;
     let mut command = Command::new(lgr);
     command
@@ -238,7 +496,7 @@ fn run_once(router: &Path, lgr: &Path, certs: &Path, row: &Row, seconds: u32) ->
         .arg(certs)
         .args(["--pid", &instance.group.child().id().to_string()])
         .args(["--duration", &format!("{seconds}s")])
-        .args(row.load.split(' '))
+        .args(arguments.split(' '))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     let mut load = Group::spawn("lgr load", &mut command)?;
@@ -266,16 +524,17 @@ fn figures(report: &Value) -> Result<Figures> {
             .and_then(Value::as_f64)
             .with_context(|| format!("no number at {at} in the report of lgr load"))
     };
-    let mut expected = 0.0;
+    // only of subscribers that read at once: the others are meant to lose
+    let (mut expected, mut lost) = (0.0, 0.0);
     for group in report["groups"]
         .as_array()
         .context("no groups in the report")?
     {
-        expected += group["expected"]
-            .as_f64()
-            .context("no expected in a group")?;
+        if group["prompt"] == true {
+            expected += group["expected"].as_f64().context("no expected")?;
+            lost += group["lost"].as_f64().context("no lost")?;
+        }
     }
-    let lost = number("/lost")?;
     Ok(Figures {
         cost: number("/router/cpu_us_per_envelope")?,
         throughput: number("/sent_per_second")?,
@@ -286,6 +545,7 @@ fn figures(report: &Value) -> Result<Figures> {
         },
         p50: number("/latency_us/p50")?,
         p99: number("/latency_us/p99")?,
+        core: number("/router/cpu_percent")?,
         resident_kib: number("/router/resident_kib")?,
     })
 }
@@ -302,6 +562,7 @@ fn medians(runs: &[Figures]) -> Figures {
         loss: median(|run| run.loss),
         p50: median(|run| run.p50),
         p99: median(|run| run.p99),
+        core: median(|run| run.core),
         resident_kib: median(|run| run.resident_kib),
     }
 }
@@ -389,6 +650,7 @@ fn to_json(figures: &Figures) -> Value {
         "lost_percent": figures.loss,
         "latency_p50_us": figures.p50,
         "latency_p99_us": figures.p99,
+        "core_percent": figures.core,
         "resident_kib": figures.resident_kib,
     })
 }
@@ -403,6 +665,7 @@ mod tests {
         loss: 0.0,
         p50: 10.0,
         p99: 20.0,
+        core: 1.0,
         resident_kib: 20_000.0,
     };
 
@@ -417,6 +680,7 @@ mod tests {
             loss: 50.0,
             p50: 1e6,
             p99: 1e6,
+            core: 100.0,
             resident_kib: 1e6,
         };
         for row in ROWS {
@@ -437,14 +701,16 @@ mod tests {
     #[test]
     fn reads_a_report_and_says_what_lacks() {
         let report = json!({
-            "groups": [{"expected": 150}, {"expected": 50}],
-            "lost": 1,
+            "groups": [
+                {"prompt": true, "expected": 200, "lost": 1},
+                {"prompt": false, "expected": 200, "lost": 200},
+            ],
             "sent_per_second": 1000.0,
             "latency_us": {"p50": 1.0, "p99": 2.0},
-            "router": {"cpu_us_per_envelope": 0.5, "resident_kib": 1},
+            "router": {"cpu_us_per_envelope": 0.5, "cpu_percent": 1.0, "resident_kib": 1},
         });
         assert_eq!(figures(&report).unwrap().loss, 0.5);
-        let error = figures(&json!({"groups": [], "lost": 0})).unwrap_err();
+        let error = figures(&json!({"groups": []})).unwrap_err();
         assert!(
             error.to_string().contains("/router/cpu_us_per_envelope"),
             "{error}"
