@@ -111,10 +111,13 @@ fn parse(bytes: &[u8]) -> Message {
     Message::parse(bytes, Limits::default()).expect("well formed")
 }
 
+/// What an envelope is called and how to make the one with this number.
+type Shape = (&'static str, fn(usize) -> v2::Envelope);
+
 /// Received bytes to a message: check, note the facts, copy.
 fn parsing(c: &mut Criterion) {
     let mut group = c.benchmark_group("parse");
-    let kinds: [(&str, fn(usize) -> v2::Envelope); 5] = [
+    let kinds: [Shape; 5] = [
         ("log", log),
         ("log beyond ascii", log_beyond_ascii),
         ("log with both tag maps", log_with_both_tag_maps),

@@ -158,11 +158,10 @@ async fn a_fleet_delivers_each_envelope_once() {
     // a consumer's index is the same at every router: it reads three streams
     let (mut sharded, mut deterministic) = (Inbox::default(), Inbox::default());
     for router in &routers {
-        for consumer in 0..2 {
+        for (consumer, name) in NAMES.into_iter().take(2).enumerate() {
             sharded
                 .subscribe(router, consumer, request("sharded", ""))
                 .await;
-            let name = NAMES[consumer];
             deterministic
                 .subscribe(router, consumer, request("deterministic", name))
                 .await;
