@@ -86,6 +86,9 @@ struct Row {
     kind: Option<Kind>,
 }
 
+/// A message of tiny envelopes is mostly rows.
+const _: () = assert!(size_of::<Row>() == 20);
+
 impl Message {
     /// Checks a serialized `EnvelopeBatch`, of zero or more envelopes, and copies it.
     ///

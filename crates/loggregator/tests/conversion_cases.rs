@@ -332,3 +332,23 @@ fn many_tags_take_no_quadratic_time() {
     });
     assert_eq!(forms[0].envelope().tags.len(), 100_000);
 }
+
+/// Zero is zero, also if it is written out.
+#[test]
+fn a_written_zero_without_unit_makes_no_container() {
+    let metric = |name: &str, value: f64| {
+        let key = [&[0x0A, name.len() as u8], name.as_bytes()].concat();
+        let entry = [&*key, &[0x12, 9, 0x11], &value.to_le_bytes()].concat();
+        [&[0x0A, entry.len() as u8], &*entry].concat()
+    };
+    let forms = |cpu: f64| {
+        let rest = ["memory", "disk", "memory_quota", "disk_quota"].map(|name| metric(name, 1.0));
+        let metrics = [metric("cpu", cpu), rest.concat()].concat();
+        let gauge = [&[0x32, metrics.len() as u8], &*metrics].concat();
+        let message = Message::parse_envelope(&gauge, Limits::default()).unwrap();
+        v2_to_v1(message.facts(0)).len()
+    };
+    assert_eq!(forms(0.0), 5);
+    assert_eq!(forms(-0.0), 5);
+    assert_eq!(forms(0.5), 1);
+}
