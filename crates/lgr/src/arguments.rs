@@ -31,6 +31,9 @@ pub(crate) struct Connection {
     /// Name that the router's certificate must have
     #[arg(long, value_name = "NAME", default_value = "doppler")]
     server_name: String,
+    /// How long the router may take to accept a connection, and to answer at the end
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    peer_timeout: Duration,
 }
 
 impl Connection {
@@ -53,6 +56,8 @@ impl Connection {
     pub(crate) fn options(&self) -> Options {
         Options {
             server_name: self.server_name.clone(),
+            connect_timeout: self.peer_timeout,
+            answer_timeout: self.peer_timeout,
             ..Options::default()
         }
     }

@@ -32,7 +32,7 @@ pub const NAMES: [&str; 5] = [
     "agent",
 ];
 
-/// The kind of key of a certificate.
+/// The kind of key of a certificate. [`Profile`] has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Key {
     /// RSA with 2048 bits: usable with TLS 1.3 and with the `ECDHE_RSA` suites of TLS 1.2.
@@ -42,7 +42,7 @@ pub enum Key {
     Ecdsa,
 }
 
-/// What a certificate may be used for (its extended key usages).
+/// What a certificate may be used for (its extended key usages). [`Profile`] has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Usage {
     /// Server and client: what a router and its peers need.
@@ -54,7 +54,7 @@ pub enum Usage {
     ClientOnly,
 }
 
-/// When a certificate is valid.
+/// When a certificate is valid. [`Profile`] has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Validity {
     /// From yesterday, for ten years.
@@ -66,7 +66,7 @@ pub enum Validity {
     NotYet,
 }
 
-/// The X.509 version of a certificate.
+/// The X.509 version of a certificate. [`Profile`] has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// Version 3, with extensions: what everybody uses.
@@ -80,10 +80,16 @@ pub enum Version {
 /// a field to get one that somebody must refuse.
 ///
 /// ```
-/// use lgr::certs::{Authority, Key, Profile};
+/// use lgr::certs::{Authority, Key, Profile, Usage, Validity, Version};
 ///
 /// let authority = Authority::new("an authority")?;
-/// let profile = Profile { key: Key::Ecdsa, ..Profile::default() };
+/// let profile = Profile {
+///     key: Key::Ecdsa,
+///     usage: Usage::ServerOnly,
+///     validity: Validity::Expired,
+///     version: Version::V3,
+///     alternative_names: None,
+/// };
 /// let identity = authority.issue("doppler", &profile)?;
 /// assert!(identity.cert.starts_with("-----BEGIN CERTIFICATE-----"));
 /// # Ok::<(), lgr::Error>(())

@@ -131,7 +131,7 @@ const HEX: [u8; 256] = {
     table
 };
 
-/// How a sequence number arrived.
+/// How a sequence number arrived. [`Series`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// Higher than all before.

@@ -806,7 +806,15 @@ fn load_fails_with_peer_and_status() {
         silent: true,
         ..Behaviour::default()
     });
-    let error = start(load(&silent, &["--count", "10", "--duration", "100ms"])).fail();
+    let arguments = [
+        "--count",
+        "10",
+        "--duration",
+        "100ms",
+        "--peer-timeout",
+        "300ms",
+    ];
+    let error = start(load(&silent, &arguments)).fail();
     assert!(
         error.contains(&format!("{}: no answer within", silent.addr)),
         "{error}"

@@ -335,7 +335,7 @@ pub struct Push<M> {
     sends: PhantomData<fn(M)>,
 }
 
-/// How a router ended a stream that the client had half-closed.
+/// How a router ended a stream that the client had half-closed, as [`Push::finish`] tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// With OK and a response, as it should be.

@@ -183,8 +183,6 @@ impl Arguments {
             credentials: self.connection.credentials()?,
             options: Options {
                 stream_window: self.window,
-                // Everybody connects at once, on a machine that is busy with that.
-                connect_timeout: Duration::from_secs(10),
                 ..self.connection.options()
             },
             api: self.api,

@@ -24,7 +24,7 @@ pub(crate) struct Ledger {
     /// Different envelopes that had to arrive and did.
     pub(crate) received: u64,
     pub(crate) duplicated: u64,
-    /// Arrived after a later one of their series. A shard's members overtake each other, of course.
+    /// Arrived after a later one of their series.
     pub(crate) out_of_order: u64,
     /// Envelopes of this run that the selectors don't match.
     pub(crate) unexpected: u64,

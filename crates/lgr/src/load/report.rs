@@ -49,7 +49,8 @@ pub(crate) struct LedgerReport {
     pub(crate) expected: u64,
     pub(crate) received: u64,
     pub(crate) duplicated: u64,
-    pub(crate) out_of_order: u64,
+    /// Not known of a shard, whose members overtake each other.
+    pub(crate) out_of_order: Option<u64>,
     pub(crate) unexpected: u64,
     pub(crate) foreign: u64,
 }
@@ -78,7 +79,10 @@ impl std::iter::Sum for LedgerReport {
             expected: sum.expected + report.expected,
             received: sum.received + report.received,
             duplicated: sum.duplicated + report.duplicated,
-            out_of_order: sum.out_of_order + report.out_of_order,
+            out_of_order: match (sum.out_of_order, report.out_of_order) {
+                (Some(sum), Some(report)) => Some(sum + report),
+                (sum, report) => sum.or(report),
+            },
             unexpected: sum.unexpected + report.unexpected,
             foreign: sum.foreign + report.foreign,
         })
@@ -359,7 +363,7 @@ impl GroupReport {
             grouped(sum.lost()),
             format!("{percent:.2}"),
             grouped(sum.duplicated),
-            grouped(sum.out_of_order),
+            sum.out_of_order.map_or_else(|| "-".to_owned(), grouped),
             grouped(worst),
         ];
         row.extend(latency_columns(&self.latency));
@@ -395,6 +399,7 @@ mod tests {
             expected: 1000,
             received: 990,
             duplicated: 2,
+            out_of_order: Some(0),
             ..Default::default()
         };
         let group = GroupReport {
@@ -419,6 +424,7 @@ mod tests {
             messages: 0,
             ledgers: vec![LedgerReport {
                 expected: 1000,
+                out_of_order: Some(0),
                 ..Default::default()
             }],
             latency: histogram(),

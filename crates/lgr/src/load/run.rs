@@ -610,7 +610,7 @@ impl Run {
                     .sum(),
                 ledgers: ledgers
                     .iter()
-                    .map(|ledger| account(&lock(ledger), &sent))
+                    .map(|ledger| account(&lock(ledger), &sent, &state.group))
                     .collect(),
                 latency: of_group,
             }
@@ -668,12 +668,12 @@ fn check(plan: &Plan) -> Result<(), Error> {
     }
 }
 
-fn account(ledger: &Ledger, sent: &[u64]) -> LedgerReport {
+fn account(ledger: &Ledger, sent: &[u64], group: &Group) -> LedgerReport {
     LedgerReport {
         expected: ledger.expected(sent),
         received: ledger.received,
         duplicated: ledger.duplicated,
-        out_of_order: ledger.out_of_order,
+        out_of_order: group.shard.is_none().then_some(ledger.out_of_order),
         unexpected: ledger.unexpected,
         foreign: ledger.foreign,
     }
