@@ -39,6 +39,23 @@ pub fn command() -> Command {
     command
 }
 
+/// What this machine is called as a target. Naming it keeps build scripts and procedural macros, which
+/// run on this machine, free of flags that are for what is tested.
+///
+/// # Errors
+/// When the compiler doesn't tell.
+pub fn host() -> Result<String> {
+    let output = Command::new("rustc")
+        .current_dir(root())
+        .arg("-vV")
+        .output()
+        .context("cannot start rustc")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(String::from)
+        .context("rustc does not tell its host")
+}
+
 /// The two executables that a user meets.
 #[derive(Debug)]
 pub struct Binaries {

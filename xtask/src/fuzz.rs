@@ -84,7 +84,15 @@ fn fuzz(target: &str, inputs: u64) -> Result<(Command, tempfile::TempDir)> {
     let mut command = cargo::command();
     command
         .current_dir(&home)
-        .args(["run", "--release", "--bin", target, "--"])
+        .args([
+            "run",
+            "--release",
+            "--bin",
+            target,
+            "--target",
+            &cargo::host()?,
+            "--",
+        ])
         .arg(scratch.path())
         .arg(home.join("corpus").join(target))
         // The same inputs every time, as far as libFuzzer can.

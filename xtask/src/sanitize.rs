@@ -12,9 +12,6 @@ use clap::ValueEnum;
 use crate::cargo;
 use crate::steps::{Step, Steps};
 
-/// The only target that was tried.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -77,7 +74,7 @@ fn add(steps: &mut Steps, sanitizer: Sanitizer) {
         .env("RUSTFLAGS", flags(sanitizer));
     match sanitizer {
         Sanitizer::Address => {
-            command.args(["test", "--package", "diode", "--target", TARGET]);
+            command.args(["test", "--package", "diode", "--target", &host]);
             command.args(["--lib", "--tests"]);
         }
         Sanitizer::Thread => {
@@ -88,7 +85,7 @@ fn add(steps: &mut Steps, sanitizer: Sanitizer) {
             let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
             command
                 .current_dir(races)
-                .args(["run", "--locked", "--target", TARGET]);
+                .args(["run", "--locked", "--target", &host]);
             command.env("TSAN_OPTIONS", options);
         }
     }
@@ -113,12 +110,16 @@ fn missing(sanitizer: Sanitizer) -> Option<String> {
     if let Err(error) = std::fs::write(&empty, "fn main() {}\n") {
         return Some(format!("cannot write a file to try it with: {error}"));
     }
+    let host = match cargo::host() {
+        Ok(host) => host,
+        Err(error) => return Some(error.to_string()),
+    };
     let compiled = Command::new("rustc")
         .current_dir(cargo::root())
         .arg(&empty)
         .arg("-o")
         .arg(scratch.path().join("empty"))
-        .args(["--target", TARGET])
+        .args(["--target", &host])
         .args(flags(sanitizer).split(' '))
         .env("RUSTC_BOOTSTRAP", "1")
         .stdin(Stdio::null())
