@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use std::fs;
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,30 +14,24 @@ const HANG: Duration = Duration::from_secs(300);
 
 /// For each worker's thread: how often it has run, as the scheduler counts it.
 fn times_run() -> Vec<(String, u64)> {
-    let mut counts = Vec::new();
-    for task in fs::read_dir("/proc/self/task").unwrap() {
-        let task = task.unwrap().path();
-        let name = fs::read_to_string(task.join("comm"))
-            .unwrap()
-            .trim()
-            .to_owned();
-        if name.starts_with("fanout-") {
-            let status = fs::read_to_string(task.join("status")).unwrap();
-            let switches = status
-                .lines()
-                .filter(|line| line.contains("ctxt_switches:"))
-                .map(|line| {
-                    line.split_whitespace()
-                        .last()
-                        .unwrap()
-                        .parse::<u64>()
-                        .unwrap()
-                });
-            counts.push((name, switches.sum()));
-        }
-    }
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    // a thread that ends meanwhile can't be read any more
+    let mut counts: Vec<_> = tasks
+        .filter_map(|task| times_run_by(&task.ok()?.path()))
+        .collect();
+    counts.retain(|(name, _)| name.starts_with("fanout-"));
     counts.sort();
     counts
+}
+
+fn times_run_by(task: &Path) -> Option<(String, u64)> {
+    let name = fs::read_to_string(task.join("comm")).ok()?;
+    let status = fs::read_to_string(task.join("status")).ok()?;
+    let switches = status
+        .lines()
+        .filter(|line| line.contains("ctxt_switches:"));
+    let switches = switches.map(|line| line.split_whitespace().last()?.parse::<u64>().ok());
+    Some((name.trim().to_owned(), switches.sum::<Option<u64>>()?))
 }
 
 #[test]
@@ -65,19 +60,18 @@ fn sixteen_idle_workers_take_no_cpu() {
         };
 
         use_it();
-        // they fall asleep in their own time, then stay asleep
+        // All have started, and fall asleep in their own time; then they stay asleep.
         let start = Instant::now();
         loop {
             let before = times_run();
-            assert_eq!(before.len(), 16);
             thread::sleep(Duration::from_millis(300));
-            if times_run() == before {
+            let after = times_run();
+            if before.len() == 16 && after == before {
                 break;
             }
             assert!(
                 start.elapsed() < HANG,
-                "they keep running: {before:?}, {:?}",
-                times_run()
+                "they keep running: {before:?}, {after:?}"
             );
         }
         // and they are there when they are needed
