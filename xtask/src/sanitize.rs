@@ -64,6 +64,10 @@ fn add(steps: &mut Steps, sanitizer: Sanitizer) {
         steps.check(&name, || Ok(Step::Skipped(why)));
         return;
     }
+    let host = match cargo::host() {
+        Ok(host) => host,
+        Err(error) => return steps.check(&name, || Err(error)),
+    };
     let mut command = cargo::command();
     command
         .env(
