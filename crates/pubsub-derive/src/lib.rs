@@ -190,3 +190,8 @@ fn derive(item: proc_macro2::TokenStream) -> syn::Result<proc_macro2::TokenStrea
     let item = syn::parse2(item)?;
     Ok(expand::expand(&input::Input::read(&item)?))
 }
+
+/// The examples of the README run, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

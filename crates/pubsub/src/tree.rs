@@ -3,10 +3,10 @@
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::slice;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::batch::Publisher;
 use crate::interest::{Reach, unique};
@@ -14,6 +14,7 @@ use crate::node::{Hashing, Node, Record, Shard};
 use crate::publish;
 use crate::random::Random;
 use crate::snapshot::Cell;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::{Event, Interest, Path, Published};
 
 /// A tree of subscriptions with keys `K` and subscribers `S`. Cloning gives another handle on the
@@ -80,7 +81,7 @@ impl<K, S> Shared<K, S> {
     fn change(&self, change: impl FnOnce(&mut Version<K, S>)) {
         // Poison means nothing here: no panic of a user's code leaves half a change.
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = self.current.load().clone();
+        let mut next = Version::clone(&self.current.load());
         change(&mut next);
         let previous = self.current.swap(Arc::new(next));
         drop(writer);
@@ -88,7 +89,7 @@ impl<K, S> Shared<K, S> {
     }
 
     #[inline]
-    pub(crate) fn load(&self) -> crate::snapshot::Snapshot<Version<K, S>> {
+    pub(crate) fn load(&self) -> impl Deref<Target = Arc<Version<K, S>>> + use<K, S> {
         self.current.load()
     }
 }
