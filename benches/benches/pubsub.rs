@@ -40,7 +40,7 @@ use clock::ThreadTime;
 trait Subscribers: Default + Send + Sync {
     const NAME: &'static str;
     /// Ends a subscription when it is given back.
-    type Handle: Send;
+    type Handle: Send + Sync;
 
     fn subscribe(&self, source: &str, subscriber: u64) -> Self::Handle;
     fn unsubscribe(&self, handle: Self::Handle);
@@ -302,20 +302,22 @@ fn shuffled(count: usize) -> impl FnMut() -> usize {
 
 /// Runs a benchmark on each kind, made when it is asked for and not for those filtered out.
 macro_rules! each {
-    ($run:ident, $($argument:expr),*; $($kind:ty),*) => {
-        $($run::<$kind>($($argument),*);)*
+    ($run:ident $arguments:tt: $($kind:ty),*) => {
+        $($run::<$kind> $arguments;)*
     };
 }
 
 fn publish_hot<T: Subscribers>(criterion: &mut Criterion<ThreadTime>) {
-    criterion.bench_function(format!("publish/hot/{}", T::NAME), |bencher| {
+    let mut group = criterion.benchmark_group("publish/hot");
+    group.bench_function(T::NAME, |bencher| {
         let live = Live::<T>::large();
         bencher.iter(|| live.publish(4711));
     });
 }
 
 fn publish_random<T: Subscribers>(criterion: &mut Criterion<ThreadTime>) {
-    criterion.bench_function(format!("publish/random/{}", T::NAME), |bencher| {
+    let mut group = criterion.benchmark_group("publish/random");
+    group.bench_function(T::NAME, |bencher| {
         let live = Live::<T>::large();
         let mut next = shuffled(SOURCES);
         bencher.iter(|| live.publish(next()));
@@ -323,13 +325,13 @@ fn publish_random<T: Subscribers>(criterion: &mut Criterion<ThreadTime>) {
 }
 
 fn publish(criterion: &mut Criterion<ThreadTime>) {
-    each!(publish_hot, criterion; Tree, Locked, Dashed, Copied, Broadcast);
-    each!(publish_random, criterion; Tree, Locked, Dashed, Copied, Broadcast);
+    each!(publish_hot(criterion): Tree, Locked, Dashed, Copied, Broadcast);
+    each!(publish_random(criterion): Tree, Locked, Dashed, Copied, Broadcast);
 }
 
 fn publish_threads<T: Subscribers>(criterion: &mut Criterion, threads: usize) {
-    let name = format!("publish/threads-{threads}/{}", T::NAME);
-    criterion.bench_function(name, |bencher| {
+    let mut group = criterion.benchmark_group(format!("publish/threads-{threads}"));
+    group.bench_function(T::NAME, |bencher| {
         let live = Live::<T>::large();
         bencher.iter_custom(|iterations| {
             let share = iterations.div_ceil(threads as u64);
@@ -356,7 +358,7 @@ fn publish_threads<T: Subscribers>(criterion: &mut Criterion, threads: usize) {
 
 fn threads(criterion: &mut Criterion) {
     for threads in [1, 2] {
-        each!(publish_threads, criterion, threads; Tree, Locked, Dashed, Copied, Broadcast);
+        each!(publish_threads(criterion, threads): Tree, Locked, Dashed, Copied, Broadcast);
     }
 }
 
@@ -367,7 +369,8 @@ const BURST: u32 = 10;
 
 fn publish_p99<T: Subscribers>(criterion: &mut Criterion, changing: bool) {
     let when = if changing { "changing" } else { "quiet" };
-    criterion.bench_function(format!("p99/{when}/{}", T::NAME), |bencher| {
+    let mut group = criterion.benchmark_group(format!("p99/{when}"));
+    group.bench_function(T::NAME, |bencher| {
         let live = Live::<T>::large();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -409,7 +412,7 @@ fn publish_p99<T: Subscribers>(criterion: &mut Criterion, changing: bool) {
 
 fn p99(criterion: &mut Criterion) {
     for changing in [false, true] {
-        each!(publish_p99, criterion, changing; Tree, Locked, Dashed);
+        each!(publish_p99(criterion, changing): Tree, Locked, Dashed);
     }
 }
 
@@ -434,8 +437,9 @@ fn timed(iterations: u64, mut row: impl FnMut(&mut dyn FnMut(&mut dyn FnMut())))
 
 fn changes<T: Subscribers>(criterion: &mut Criterion<ThreadTime>, live: usize) {
     let sources = live / 5;
-    let id = |what: &str| BenchmarkId::new(format!("{what}/{}", T::NAME), live);
-    criterion.bench_function(id("subscribe/known"), |bencher| {
+    let id = BenchmarkId::new(T::NAME, live);
+    let mut group = criterion.benchmark_group("subscribe/known");
+    group.bench_function(id.clone(), |bencher| {
         let live = Live::<T>::new(live, sources);
         let mut next = shuffled(sources);
         bencher.iter_custom(|iterations| {
@@ -453,7 +457,9 @@ fn changes<T: Subscribers>(criterion: &mut Criterion<ThreadTime>, live: usize) {
             })
         });
     });
-    criterion.bench_function(id("subscribe/new"), |bencher| {
+    group.finish();
+    let mut group = criterion.benchmark_group("subscribe/new");
+    group.bench_function(id.clone(), |bencher| {
         let live = Live::<T>::new(live, sources);
         let mut fresh = (1_000_000..).map(source_id);
         bencher.iter_custom(|iterations| {
@@ -471,7 +477,9 @@ fn changes<T: Subscribers>(criterion: &mut Criterion<ThreadTime>, live: usize) {
             })
         });
     });
-    criterion.bench_function(id("unsubscribe"), |bencher| {
+    group.finish();
+    let mut group = criterion.benchmark_group("unsubscribe");
+    group.bench_function(id, |bencher| {
         let live = Live::<T>::new(live, sources);
         let mut next = shuffled(sources);
         bencher.iter_custom(|iterations| {
@@ -493,10 +501,10 @@ fn changes<T: Subscribers>(criterion: &mut Criterion<ThreadTime>, live: usize) {
 
 fn subscribe(criterion: &mut Criterion<ThreadTime>) {
     for live in [1000, 100_000] {
-        each!(changes, criterion, live; Tree, Locked, Dashed);
+        each!(changes(criterion, live): Tree, Locked, Dashed);
     }
     // A copy of everything takes too long at 100,000 to be repeated often.
-    each!(changes, criterion, 1000; Copied);
+    each!(changes(criterion, 1000): Copied);
 }
 
 /// Events of a batch.
