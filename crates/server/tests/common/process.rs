@@ -126,6 +126,19 @@ impl Process {
             .count()
     }
 
+    /// Resident memory in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
+        status
+            .expect("procfs")
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|size| size.trim().strip_suffix(" kB"))
+            .and_then(|size| size.parse::<u64>().ok())
+            .expect("a size in kB")
+            * 1024
+    }
+
     /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.signal("TERM");
