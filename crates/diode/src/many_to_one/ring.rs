@@ -50,8 +50,9 @@
 //! * `store` (release) → `take` (acquire) hands a value from writer to reader, `store` → `claim`
 //!   (acquire) from a writer to the one that overwrites it, `release` → `claim` the empty slot from
 //!   the reader to a writer. Weaken one, and two threads touch a value at once.
-//! * `claim` releases too: a reader that sees it sees that writer's ticket in `tail`, hence that it
-//!   has been overrun.
+//! * `claim` and `store` release too, and `look` and `arm` acquire: a reader that sees a newer ticket
+//!   in its slot sees it in `tail`, hence that it has been overrun. Otherwise it could go to sleep in
+//!   front of a slot that nobody comes to any more.
 //! * `arm` releases what was registered in `waker`; `claim` and the exchange in `store` acquire it.
 //! * `abandon` and `close` are rare and always wake. Their write comes before the wake, the reader's
 //!   second look comes after the registration, and `AtomicWaker` orders wake and registration: it
@@ -381,7 +382,8 @@ impl<T> Ring<T> {
 
     #[inline]
     pub(super) fn look(&self, next: u64) -> Look {
-        if self.slot(next).state.load(Relaxed) == next | FULL && !self.is_overrun(next) {
+        // Acquire: pairs with `claim`. Who sees a newer ticket in the slot sees it in `tail`, too.
+        if self.slot(next).state.load(Acquire) == next | FULL && !self.is_overrun(next) {
             return Look::Full;
         }
         // Acquire: pairs with `close`, so that tickets before the end are in their slots.
@@ -467,14 +469,15 @@ impl<T> Ring<T> {
         self.reader.waker.register(waker);
     }
 
-    /// Asks the writer of `next` for a wake; if it is through already, the next look finds its value.
-    /// False if the writer in the slot can't be asked, and is to be looked at again.
+    /// Asks the writer of `next` for a wake; if it is through already, or overtaken, the next look
+    /// tells. False if the writer in the slot can't be asked, and is to be looked at again.
     pub(super) fn arm(&self, next: u64) -> bool {
         let slot = self.slot(next);
         let mut spins = 0;
-        let mut state = slot.state.load(Relaxed);
+        let mut state = slot.state.load(Acquire);
         loop {
-            if state == next | FULL || state & WAITING != 0 {
+            let there = state == next | FULL || later(position(state), next);
+            if there || state & WAITING != 0 {
                 return true;
             }
             if state & PHASE == WRITING && state & LOOKS == 0 {
@@ -483,12 +486,12 @@ impl<T> Ring<T> {
                 }
                 spins += 1;
                 spin_loop();
-                state = slot.state.load(Relaxed);
+                state = slot.state.load(Acquire);
                 continue;
             }
             match slot
                 .state
-                .compare_exchange_weak(state, state | WAITING, Release, Relaxed)
+                .compare_exchange_weak(state, state | WAITING, AcqRel, Acquire)
             {
                 Ok(_) => return true,
                 Err(actual) => state = actual,

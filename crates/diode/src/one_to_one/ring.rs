@@ -45,8 +45,8 @@
 //!   the flag, or `arm` returns a tail with the value. No fence is needed.
 //! * `freed_tail`: the reader's store releases its last look into the block, the writer's load acquires
 //!   it before the block is written again.
-//! * `oldest`: a side that fails acquires what the other released by succeeding. The reader then sees
-//!   a `tail` by which it has been overrun, and the writer the block that the reader freed before.
+//! * `oldest`: each side releases by its exchange. A reader that fails acquires a `tail` by which it has
+//!   been overrun. A writer that sees a claim acquires the block that the reader freed before.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -66,6 +66,9 @@ const FLAGS: u64 = CLOSED | WAITING;
 
 /// Beyond this the share of the block's cost in a `set` can't be measured any more.
 const MAX_BLOCK: usize = 32;
+/// A block holds this part of the capacity, so that a small ring does not hold many more values than
+/// it has room for. Models need blocks of several slots in rings of a few.
+const BLOCKS: usize = if cfg!(diode_loom) { 1 } else { 8 };
 
 const fn position(word: u64) -> u64 {
     word & !FLAGS
@@ -104,8 +107,7 @@ impl<T> Ring<T> {
     /// the reader's are unclaimed. The oldest of them is evicted, and `capacity` values have to be in
     /// the others. Hence two blocks more than the capacity fills.
     fn new(capacity: usize, start: u64) -> Self {
-        let block = (capacity / 8).clamp(1, MAX_BLOCK);
-        let block = 1 << block.ilog2();
+        let block = 1 << (capacity / BLOCKS).clamp(1, MAX_BLOCK).ilog2();
         let blocks = capacity.div_ceil(block) + 2;
         let start = start.wrapping_mul(STEP) & !(block as u64 * STEP - 1);
         // A power of two, so that places stay apart when positions wrap.
@@ -185,8 +187,9 @@ pub(super) fn ring<T>(capacity: usize, start: u64) -> (Producer<T>, Consumer<T>)
     let start = position(ring.tail.load(Relaxed));
     let producer = Producer {
         ring: Arc::clone(&ring),
-        next: start,
-        base: 0,
+        slot: 0,
+        limit: 0,
+        block: start,
         stale: false,
         unused: 0,
         freed_head: 0,
@@ -194,10 +197,12 @@ pub(super) fn ring<T>(capacity: usize, start: u64) -> (Producer<T>, Consumer<T>)
     };
     let consumer = Consumer {
         ring,
-        next: start,
+        slot: 0,
+        limit: 0,
+        origin: start,
         held: None,
-        base: 0,
-        end: None,
+        end: start,
+        closed: false,
     };
     (producer, consumer)
 }
@@ -205,11 +210,13 @@ pub(super) fn ring<T>(capacity: usize, start: u64) -> (Producer<T>, Consumer<T>)
 /// The writer's side.
 pub(super) struct Producer<T> {
     pub(super) ring: Arc<Ring<T>>,
-    /// Position of the next ticket.
-    next: u64,
-    /// First slot of the block that is being filled.
-    base: usize,
-    /// That block was evicted: the slots that are not yet overwritten hold values.
+    /// Where the next value goes, in the block that is being filled.
+    slot: usize,
+    /// Where that block ends.
+    limit: usize,
+    /// Position at which the next block begins.
+    block: u64,
+    /// The block was evicted: the slots that are left hold values.
     stale: bool,
     /// First slot of the blocks that were never used.
     unused: usize,
@@ -220,16 +227,16 @@ pub(super) struct Producer<T> {
 impl<T> Producer<T> {
     #[inline]
     pub(super) fn set(&mut self, value: T) {
-        if self.closed {
-            return add(&self.ring.refused, 1);
-        }
-        let offset = self.ring.offset(self.next);
-        if offset == 0 {
-            self.begin_block();
+        if self.slot == self.limit && !self.begin_block() {
+            return;
         }
         let ring = &*self.ring;
-        let slot = &ring.slots[self.base + offset];
-        let replaced = slot.with_mut(|cell| {
+        let slot = self.slot;
+        self.slot += 1;
+        debug_assert!(slot < ring.slots.len());
+        // SAFETY: blocks lie within the slots, and `slot` was before the end of one.
+        let cell = unsafe { ring.slots.get_unchecked(slot) };
+        let replaced = cell.with_mut(|cell| {
             // SAFETY: the block is ours, and the reader does not look at `tail` or above. A stale
             // slot holds a value, which moves out and is not touched again.
             unsafe {
@@ -238,76 +245,76 @@ impl<T> Producer<T> {
                 replaced
             }
         });
-        if offset + 1 == ring.block {
-            self.stale = false;
-        }
-        self.next = self.next.wrapping_add(STEP);
         let tail = ring.tail.fetch_add(STEP, AcqRel);
         if tail & FLAGS != 0 {
-            self.notice(tail, offset);
+            self.notice(tail, slot);
         }
         drop(replaced); // foreign code comes last, when the ring is whole
     }
 
-    /// Finds a block to fill: one that is free, or else the oldest one.
+    /// Finds a block to fill: one that is free, or else the oldest one. False if the ring is closed.
     #[inline(never)]
-    fn begin_block(&mut self) {
+    fn begin_block(&mut self) -> bool {
         let ring = &*self.ring;
-        (self.base, self.stale) = loop {
+        if self.closed {
+            add(&ring.refused, 1);
+            return false;
+        }
+        (self.slot, self.stale) = loop {
+            // First of all: what the reader freed before it claimed up to here is seen below, and
+            // what it claims from here on makes the exchange fail. So nothing is evicted as long as
+            // there is a free block.
+            let oldest = ring.oldest.load(Acquire);
             if self.freed_head != ring.reader.freed_tail.load(Acquire) {
                 let place = self.freed_head & (ring.freed.len() - 1);
                 self.freed_head = self.freed_head.wrapping_add(1);
                 break (ring.freed[place].load(Relaxed), false);
             }
             if self.unused < ring.slots.len() {
-                let base = self.unused;
+                let unused = self.unused;
                 self.unused += ring.block;
-                break (base, false);
+                break (unused, false);
             }
-            let oldest = ring.oldest.load(Relaxed);
+            debug_assert!(oldest != self.block, "the reader holds one block at most");
             let next = oldest.wrapping_add(ring.block_len());
-            if ring
-                .oldest
-                .compare_exchange(oldest, next, AcqRel, Acquire)
-                .is_ok()
-            {
+            let evict = ring.oldest.compare_exchange(oldest, next, AcqRel, Relaxed);
+            if evict.is_ok() {
                 break (ring.map(oldest).load(Relaxed), true);
             }
-            // The reader was faster. It has freed the block that it held before.
         };
-        ring.map(self.next).store(self.base, Relaxed);
+        self.limit = self.slot + ring.block;
+        ring.map(self.block).store(self.slot, Relaxed);
+        self.block = self.block.wrapping_add(ring.block_len());
+        true
     }
 
     #[cold]
-    fn notice(&mut self, tail: u64, offset: usize) {
+    fn notice(&mut self, tail: u64, slot: usize) {
         let ring = &*self.ring;
-        if tail & CLOSED != 0 {
-            self.closed = true;
-            add(&ring.refused, 1);
-            // SAFETY: we have just stored it, and the reader does not go past the closing.
-            let refused = ring.slots[self.base + offset]
-                .with_mut(|cell| unsafe { (*cell).assume_init_read() });
-            drop(refused);
-        } else {
+        if tail & CLOSED == 0 {
             ring.tail.fetch_and(!WAITING, Relaxed);
             ring.reader.waker.wake();
+            return;
         }
+        add(&ring.refused, 1);
+        // SAFETY: we have just stored it, and the reader does not go past the closing.
+        let refused = ring.slots[slot].with_mut(|cell| unsafe { (*cell).assume_init_read() });
+        self.stop();
+        drop(refused);
     }
 
     pub(super) fn close(&mut self) {
-        if !self.closed {
-            self.closed = true;
-            self.ring.close();
-        }
+        self.ring.close();
+        self.stop();
     }
-}
 
-impl<T> Drop for Producer<T> {
-    fn drop(&mut self) {
-        self.close();
+    /// Stores nothing any more, and drops what was evicted and not yet overwritten.
+    fn stop(&mut self) {
+        self.closed = true;
+        let left = self.slot..self.limit;
+        self.limit = self.slot;
         if self.stale {
-            for slot in &self.ring.slots[self.base..][self.ring.offset(self.next)..self.ring.block]
-            {
+            for slot in &self.ring.slots[left] {
                 // SAFETY: the block is ours, and its slots from here on hold evicted values.
                 slot.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
             }
@@ -315,17 +322,26 @@ impl<T> Drop for Producer<T> {
     }
 }
 
+impl<T> Drop for Producer<T> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 /// The reader's side.
 pub(super) struct Consumer<T> {
     pub(super) ring: Arc<Ring<T>>,
-    /// Position of the oldest ticket that is neither delivered nor missed.
-    next: u64,
-    /// Where the block begins that was claimed last.
-    held: Option<u64>,
-    /// First slot of that block.
-    base: usize,
-    /// Where this side closed the ring: the writer may not know, and go on a little.
-    end: Option<u64>,
+    /// Where the next value is, if that is in the block that is held.
+    slot: usize,
+    /// Where that block ends.
+    limit: usize,
+    /// Slot and position differ by this, see `next`: so a `take` has one field to write.
+    origin: u64,
+    /// First slot of the block that is held.
+    held: Option<usize>,
+    /// Where this side closed the ring, if it did: the writer goes on until it notices.
+    end: u64,
+    closed: bool,
 }
 
 /// What the reader finds.
@@ -341,11 +357,21 @@ pub(super) enum Look {
 }
 
 impl<T> Consumer<T> {
+    /// Position of the oldest ticket that is neither delivered nor missed.
+    #[inline]
+    fn next(&self) -> u64 {
+        self.origin.wrapping_add(self.slot as u64 * STEP)
+    }
+
     #[inline]
     pub(super) fn look(&mut self) -> Look {
         let tail = self.ring.tail.load(Acquire);
-        let end = self.end.unwrap_or(position(tail));
-        let ahead = end.wrapping_sub(self.next);
+        let end = if self.closed {
+            self.end
+        } else {
+            position(tail)
+        };
+        let ahead = end.wrapping_sub(self.next());
         if ahead == 0 {
             return if tail & CLOSED == 0 {
                 Look::Empty
@@ -363,12 +389,14 @@ impl<T> Consumer<T> {
     /// Takes the oldest value, one of those that `look` has seen. `None` if it was evicted since.
     #[inline]
     pub(super) fn take(&mut self) -> Option<T> {
-        if self.held != Some(self.ring.block_start(self.next)) && !self.claim() {
+        if self.slot == self.limit && !self.claim() {
             return None;
         }
-        let slot = &self.ring.slots[self.base + self.ring.offset(self.next)];
-        self.next = self.next.wrapping_add(STEP);
-        // SAFETY: we hold the block, and below `tail` it is filled. The value moves out: `next` is
+        debug_assert!(self.slot < self.ring.slots.len());
+        // SAFETY: blocks lie within the slots, and `slot` is before the end of one.
+        let slot = unsafe { self.ring.slots.get_unchecked(self.slot) };
+        self.slot += 1;
+        // SAFETY: we hold the block, and below `tail` it is filled. The value moves out: `slot` is
         // past it.
         Some(slot.with_mut(|cell| unsafe { (*cell).assume_init_read() }))
     }
@@ -377,44 +405,47 @@ impl<T> Consumer<T> {
     #[inline(never)]
     fn claim(&mut self) -> bool {
         let ring = &*self.ring;
-        if self.held.take().is_some() {
+        if let Some(held) = self.held.take() {
             let freed = ring.reader.freed_tail.load(Relaxed);
-            ring.freed[freed & (ring.freed.len() - 1)].store(self.base, Relaxed);
+            ring.freed[freed & (ring.freed.len() - 1)].store(held, Relaxed);
             ring.reader.freed_tail.store(freed.wrapping_add(1), Release);
         }
-        let start = ring.block_start(self.next);
-        let next = start.wrapping_add(ring.block_len());
+        let next = self.next();
+        let start = ring.block_start(next);
+        let end = start.wrapping_add(ring.block_len());
         // Read before: as long as the block is unclaimed, its entry in the map stays.
-        let base = ring.map(start).load(Relaxed);
+        let first = ring.map(start).load(Relaxed);
         if ring
             .oldest
-            .compare_exchange(start, next, AcqRel, Acquire)
+            .compare_exchange(start, end, AcqRel, Acquire)
             .is_err()
         {
             return false;
         }
-        self.held = Some(start);
-        self.base = base;
+        self.held = Some(first);
+        self.slot = first + ring.offset(next);
+        self.limit = first + ring.block;
+        self.origin = start.wrapping_sub(first as u64 * STEP);
         true
     }
 
     /// Goes past values, and drops those that the writer has not evicted.
     #[cold]
     fn skip(&mut self, tickets: u64) {
-        let target = self.next.wrapping_add(tickets * STEP);
-        while self.next != target {
-            let start = self.ring.block_start(self.next);
-            let left = target.wrapping_sub(self.next);
-            let in_block = start
-                .wrapping_add(self.ring.block_len())
-                .wrapping_sub(self.next);
-            if self.held == Some(start) || self.claim() {
-                add(&self.ring.reader.missed, 1);
+        let mut left = tickets;
+        while left > 0 {
+            let ours = self.slot < self.limit || self.claim();
+            let gone = if ours {
+                1
+            } else {
+                left.min((self.ring.block - self.ring.offset(self.next())) as u64)
+            };
+            left -= gone;
+            add(&self.ring.reader.missed, gone);
+            if ours {
                 drop(self.take());
             } else {
-                let evicted = left.min(in_block);
-                add(&self.ring.reader.missed, evicted / STEP);
-                self.next = self.next.wrapping_add(evicted);
+                self.origin = self.origin.wrapping_add(gone * STEP);
             }
         }
     }
@@ -423,20 +454,21 @@ impl<T> Consumer<T> {
     pub(super) fn arm(&mut self, waker: &Waker) -> bool {
         self.ring.reader.waker.register(waker);
         let tail = self.ring.tail.fetch_or(WAITING, AcqRel);
-        tail & CLOSED == 0 && position(tail) == self.next
+        tail & CLOSED == 0 && position(tail) == self.next()
     }
 
     pub(super) fn close(&mut self) {
         let tail = self.ring.close();
-        self.end.get_or_insert(position(tail));
+        if !self.closed {
+            self.closed = true;
+            self.end = position(tail);
+        }
     }
 }
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
         self.close();
-        if let Some(end) = self.end {
-            self.skip(end.wrapping_sub(self.next) / STEP);
-        }
+        self.skip(self.end.wrapping_sub(self.next()) / STEP);
     }
 }

@@ -1,0 +1,465 @@
+//! Models of the rings, explored by loom: every interleaving of a few operations on a tiny ring, and
+//! every value that the memory model lets an atomic load return.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg diode_loom" cargo test -p diode --release --test loom
+//! ```
+//!
+//! Each model checks conservation, the order of what is delivered, and by tracked allocations that
+//! every value is dropped exactly once. A lost wake-up shows as a deadlock. Two threads are explored
+//! completely where that is quick, everything else up to three pre-emptions.
+
+#![cfg(diode_loom)]
+
+use diode::{Limits, ManyToOne, OneToOne, TryNextError, Weigh, Weighted};
+use loom::alloc::Track;
+use loom::thread;
+
+/// A value whose leak or double drop fails the model.
+struct Value(Track<u64>);
+
+impl Value {
+    fn new(number: u64) -> Self {
+        Self(Track::new(number))
+    }
+
+    fn number(&self) -> u64 {
+        *self.0.get_ref()
+    }
+}
+
+impl Weigh for Value {
+    fn weight(&self) -> usize {
+        1
+    }
+
+    fn bytes(&self) -> usize {
+        8
+    }
+}
+
+fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(run);
+}
+
+/// What a reader got, to be compared with what was set.
+#[derive(Default)]
+struct Got(Vec<u64>);
+
+impl Got {
+    /// In tens: the writer; in ones: the how-manieth.
+    fn push(&mut self, value: Value) {
+        let number = value.number();
+        let before = self.0.iter().rfind(|before| **before / 10 == number / 10);
+        assert!(
+            before.is_none_or(|before| *before < number),
+            "order of a writer"
+        );
+        self.0.push(number);
+    }
+
+    fn conserves(&self, set: u64, missed: u64) {
+        assert_eq!(
+            self.0.len() as u64 + missed,
+            set,
+            "got {:?}, missed {missed}",
+            self.0
+        );
+    }
+}
+
+mod many_to_one {
+    use super::*;
+
+    /// Tickets shortly before positions wrap.
+    const WRAP: u64 = (u64::MAX >> 4) - 1;
+
+    #[test]
+    fn set_and_set() {
+        model(3, || {
+            let (writer, mut reader) = ManyToOne::new(2).unwrap().split();
+            let other = writer.clone();
+            let thread = thread::spawn(move || other.set(Value::new(10)));
+            writer.set(Value::new(20));
+            thread.join().unwrap();
+            let mut got = Got::default();
+            while let Ok(value) = reader.try_next() {
+                got.push(value);
+            }
+            got.conserves(2, 0);
+            assert_eq!(reader.missed(), 0);
+        });
+    }
+
+    /// One of the writers may stop in the middle of a copy, and be lapped.
+    #[test]
+    fn set_and_set_around_the_ring() {
+        model(3, || {
+            let (writer, mut reader) = ManyToOne::new(2).unwrap().split();
+            let other = writer.clone();
+            let thread = thread::spawn(move || other.set(Value::new(10)));
+            writer.set(Value::new(20));
+            writer.set(Value::new(21));
+            writer.set(Value::new(22));
+            thread.join().unwrap();
+            drop(writer);
+            let mut got = Got::default();
+            while let Ok(value) = reader.try_next() {
+                got.push(value);
+            }
+            assert_eq!(
+                reader.try_next().err(),
+                Some(TryNextError::Closed),
+                "nothing is stranded"
+            );
+            got.conserves(4, reader.missed());
+        });
+    }
+
+    #[test]
+    fn three_writers() {
+        model(2, || {
+            let (writer, mut reader) = ManyToOne::new(1).unwrap().split();
+            let threads = [10, 20].map(|number| {
+                let writer = writer.clone();
+                thread::spawn(move || writer.set(Value::new(number)))
+            });
+            writer.set(Value::new(30));
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            let mut got = Got::default();
+            while let Ok(value) = reader.try_next() {
+                got.push(value);
+            }
+            assert!(got.0.len() <= 1);
+            got.conserves(3, reader.missed());
+        });
+    }
+
+    #[test]
+    fn set_and_take() {
+        for capacity in [1, 2] {
+            model(4, move || {
+                let (writer, mut reader) = ManyToOne::new(capacity).unwrap().split();
+                let thread = thread::spawn(move || {
+                    for number in 0..4 {
+                        writer.set(Value::new(number));
+                    }
+                });
+                let mut got = Got::default();
+                for _ in 0..2 {
+                    reader
+                        .try_next()
+                        .into_iter()
+                        .for_each(|value| got.push(value));
+                }
+                thread.join().unwrap();
+                while let Ok(value) = reader.try_next() {
+                    got.push(value);
+                }
+                assert_eq!(got.0.last(), Some(&3).filter(|_| reader.missed() < 4));
+                got.conserves(4, reader.missed());
+            });
+        }
+    }
+
+    #[test]
+    fn wrap_around() {
+        model(3, || {
+            let (writer, mut reader) = ManyToOne::new(1).unwrap().starting_at(WRAP).split();
+            let thread = thread::spawn(move || {
+                for number in 0..3 {
+                    writer.set(Value::new(number));
+                }
+            });
+            let mut got = Got::default();
+            reader
+                .try_next()
+                .into_iter()
+                .for_each(|value| got.push(value));
+            thread.join().unwrap();
+            while let Ok(value) = reader.try_next() {
+                got.push(value);
+            }
+            got.conserves(3, reader.missed());
+        });
+    }
+
+    #[test]
+    fn wait_and_wake() {
+        model(4, || {
+            let (writer, mut reader) = ManyToOne::new(2).unwrap().split();
+            let thread = thread::spawn(move || {
+                writer.set(Value::new(0));
+                writer.set(Value::new(1));
+            });
+            let mut got = Got::default();
+            while let Some(value) = reader.next() {
+                got.push(value);
+            }
+            assert_eq!(got.0, [0, 1]);
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_writers_wake_one_reader() {
+        model(2, || {
+            let (writer, mut reader) = ManyToOne::new(2).unwrap().split();
+            let threads = [10, 20].map(|number| {
+                let writer = writer.clone();
+                thread::spawn(move || writer.set(Value::new(number)))
+            });
+            drop(writer);
+            let mut got = Got::default();
+            while let Some(value) = reader.next() {
+                got.push(value);
+            }
+            got.conserves(2, 0);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+    }
+
+    /// The reader waits for a ticket that is overrun, lapped or abandoned meanwhile.
+    #[test]
+    fn overrun_while_waiting() {
+        model(2, || {
+            let (writer, mut reader) = ManyToOne::new(1).unwrap().split();
+            let other = writer.clone();
+            let first = thread::spawn(move || other.set(Value::new(10)));
+            let second = thread::spawn(move || {
+                for number in 20..23 {
+                    writer.set(Value::new(number));
+                }
+            });
+            let mut got = Got::default();
+            while let Some(value) = reader.next() {
+                got.push(value);
+            }
+            got.conserves(4, reader.missed());
+            first.join().unwrap();
+            second.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn close_and_set_and_wait() {
+        model(2, || {
+            let (writer, mut reader) = ManyToOne::new(2).unwrap().split();
+            let other = writer.clone();
+            let close = thread::spawn(move || other.close());
+            let set = thread::spawn(move || {
+                writer.set(Value::new(0));
+                writer
+            });
+            let mut got = Got::default();
+            while let Some(value) = reader.next() {
+                got.push(value);
+            }
+            close.join().unwrap();
+            let writer = set.join().unwrap();
+            got.conserves(1, writer.missed());
+            assert!(reader.next().is_none(), "the end stays the end");
+        });
+    }
+
+    #[test]
+    fn the_reader_leaves_while_writers_set() {
+        model(3, || {
+            let (writer, reader) = ManyToOne::new(1).unwrap().split();
+            let thread = thread::spawn(move || {
+                for number in 0..3 {
+                    writer.set(Value::new(number));
+                }
+                writer
+            });
+            drop(reader);
+            assert_eq!(thread.join().unwrap().missed(), 3);
+        });
+    }
+}
+
+mod one_to_one {
+    use super::*;
+
+    /// Tickets shortly before positions wrap.
+    const WRAP: u64 = (u64::MAX >> 2) - 1;
+
+    /// From the first set to the eviction of blocks that the reader may be about to claim.
+    fn set_and_take(capacity: usize, start: u64, sets: u64, preemptions: usize) {
+        model(preemptions, move || {
+            let ring = OneToOne::new(capacity).unwrap().starting_at(start);
+            let (mut writer, mut reader) = ring.split();
+            let thread = thread::spawn(move || {
+                for number in 0..sets {
+                    writer.set(Value::new(number));
+                }
+            });
+            let mut got = Got::default();
+            for _ in 0..3 {
+                reader
+                    .try_next()
+                    .into_iter()
+                    .for_each(|value| got.push(value));
+            }
+            thread.join().unwrap();
+            while let Ok(value) = reader.try_next() {
+                got.push(value);
+            }
+            assert_eq!(reader.try_next().err(), Some(TryNextError::Closed));
+            assert_eq!(got.0.last(), Some(&(sets - 1)), "the newest is never lost");
+            got.conserves(sets, reader.missed());
+        });
+    }
+
+    #[test]
+    fn set_and_take_in_blocks_of_one() {
+        set_and_take(1, 0, 5, 4);
+    }
+
+    #[test]
+    fn set_and_take_in_blocks_of_two() {
+        set_and_take(2, 0, 9, 3);
+    }
+
+    #[test]
+    fn set_and_take_several() {
+        model(3, || {
+            let (mut writer, mut reader) = OneToOne::new(2).unwrap().split();
+            let thread = thread::spawn(move || {
+                for number in 0..7 {
+                    writer.set(Value::new(number));
+                }
+            });
+            let (mut got, mut batch) = (Got::default(), Vec::new());
+            reader.take_into(&mut batch, 2);
+            thread.join().unwrap();
+            reader.take_into(&mut batch, 9);
+            batch.into_iter().for_each(|value| got.push(value));
+            got.conserves(7, reader.missed());
+        });
+    }
+
+    #[test]
+    fn wrap_around() {
+        set_and_take(1, WRAP, 5, 3);
+        set_and_take(2, WRAP, 7, 2);
+    }
+
+    #[test]
+    fn wait_and_wake() {
+        model(4, || {
+            let (mut writer, mut reader) = OneToOne::new(2).unwrap().split();
+            let thread = thread::spawn(move || {
+                writer.set(Value::new(0));
+                writer.set(Value::new(1));
+            });
+            let mut got = Got::default();
+            while let Some(value) = reader.next() {
+                got.push(value);
+            }
+            assert_eq!(got.0, [0, 1]);
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn overrun_while_waiting() {
+        model(3, || {
+            let (mut writer, mut reader) = OneToOne::new(1).unwrap().split();
+            let thread = thread::spawn(move || {
+                for number in 0..4 {
+                    writer.set(Value::new(number));
+                }
+            });
+            let mut got = Got::default();
+            while let Some(value) = reader.next() {
+                got.push(value);
+            }
+            got.conserves(4, reader.missed());
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn the_reader_closes_while_the_writer_sets() {
+        model(4, || {
+            let (mut writer, mut reader) = OneToOne::new(1).unwrap().split();
+            let thread = thread::spawn(move || {
+                for number in 0..4 {
+                    writer.set(Value::new(number));
+                }
+                writer
+            });
+            reader.close();
+            let mut got = Got::default();
+            while let Some(value) = reader.next() {
+                got.push(value);
+            }
+            let writer = thread.join().unwrap();
+            got.conserves(4, writer.missed());
+        });
+    }
+
+    #[test]
+    fn the_reader_leaves_while_the_writer_sets() {
+        model(4, || {
+            let (mut writer, reader) = OneToOne::new(1).unwrap().split();
+            let thread = thread::spawn(move || {
+                for number in 0..5 {
+                    writer.set(Value::new(number));
+                }
+                writer
+            });
+            drop(reader);
+            assert_eq!(thread.join().unwrap().missed(), 5);
+        });
+    }
+}
+
+mod weighted {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        weight: 1,
+        bytes: 100,
+    };
+
+    #[test]
+    fn set_and_set_and_wait() {
+        model(2, || {
+            let (writer, mut reader) = Weighted::new(LIMITS).unwrap().split();
+            let threads = [10, 20].map(|number| {
+                let writer = writer.clone();
+                thread::spawn(move || writer.set(Value::new(number)))
+            });
+            drop(writer);
+            let mut got = Got::default();
+            while let Some(value) = reader.next() {
+                got.push(value);
+            }
+            got.conserves(2, reader.missed());
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn close_and_leave() {
+        model(3, || {
+            let (writer, reader) = Weighted::new(LIMITS).unwrap().split();
+            let thread = thread::spawn(move || {
+                writer.set_all([Value::new(0), Value::new(1)]);
+                writer
+            });
+            drop(reader);
+            assert_eq!(thread.join().unwrap().missed(), 2);
+        });
+    }
+}
