@@ -17,7 +17,7 @@ use super::plan::{Group, Mix, Numbering, Reading};
 use super::process::Usage;
 use super::producer::{self, Draws, Orders, Pace, Press, Print};
 use super::report::{GroupReport, LedgerReport, ProcessReport, Report, grouped};
-use super::subscriber::{self, GroupState, histogram, lock};
+use super::subscriber::{self, GroupState, Window, histogram, lock};
 use super::template::{Api, Template};
 use crate::stop::Stop;
 
@@ -58,8 +58,11 @@ pub(crate) struct Plan {
 /// that connecting may take.
 const CONNECTING: usize = 16;
 
-/// Nothing new for so long means that nothing more comes.
+/// Nothing new for so long means that nothing more comes, ...
 const QUIET: Duration = Duration::from_secs(1);
+
+/// ... or only so long if everything is there, since a duplicate would follow at once.
+const LAST_DUPLICATE: Duration = Duration::from_millis(200);
 
 /// What the threads tell the controller.
 #[derive(Debug)]
@@ -79,7 +82,7 @@ struct Shared {
     /// When producers begin, once that is known.
     start: watch::Receiver<Option<Instant>>,
     stop: Arc<AtomicBool>,
-    measuring: Arc<AtomicBool>,
+    window: Arc<Window>,
     churned: Arc<AtomicU64>,
 }
 
@@ -178,10 +181,10 @@ impl Connection {
                 }
                 Stream::Subscriber { state, index } => {
                     tokio::spawn(async move {
-                        let measuring = Arc::clone(&shared.measuring);
+                        let window = Arc::clone(&shared.window);
                         let ready = || shared.tell(Event::Ready);
                         let followed =
-                            subscriber::follow(state, index, client, measuring, ready).await;
+                            subscriber::follow(state, index, client, window, ready).await;
                         if let Err(error) = followed {
                             shared.tell(Event::Failed(error));
                         }
@@ -315,7 +318,7 @@ impl Run {
             events: sender,
             start: started,
             stop: Arc::default(),
-            measuring: Arc::default(),
+            window: Arc::default(),
             churned: Arc::default(),
         };
         Ok(Self {
@@ -351,9 +354,9 @@ impl Run {
 
         let mut before = self.snapshot();
         let warm = before.at + self.plan.warm_up;
-        self.shared
-            .measuring
-            .store(self.plan.warm_up.is_zero(), Relaxed);
+        if self.plan.warm_up.is_zero() {
+            self.shared.window.begin();
+        }
         self.start.send_replace(Some(before.at));
         let mut over = self
             .wait(Some(warm), stop, "warming up", Self::all_finished)
@@ -361,12 +364,12 @@ impl Run {
         // What ends during the warm-up is reported as a whole.
         if matches!(over, Over::Done) && !self.all_finished() {
             before = self.snapshot();
-            self.shared.measuring.store(true, Relaxed);
+            self.shared.window.begin();
             let end = Some(before.at + self.plan.duration);
             over = self.wait(end, stop, "measuring", Self::all_finished).await;
         }
         let after = self.snapshot();
-        self.shared.measuring.store(false, Relaxed);
+        self.shared.window.end();
         self.shared.stop.store(true, Relaxed);
 
         let interrupted = matches!(over, Over::Interrupted);
@@ -540,7 +543,12 @@ impl Run {
         loop {
             missing.retain(|(ledger, expected)| lock(ledger).received < *expected);
             let now = Instant::now();
-            if missing.is_empty() || now >= deadline || now >= quiet_since + QUIET {
+            let patience = if missing.is_empty() {
+                LAST_DUPLICATE
+            } else {
+                QUIET
+            };
+            if now >= deadline || now >= quiet_since + patience {
                 return Over::Done;
             }
             tokio::select! {

@@ -1,6 +1,6 @@
 //! Subscribers: they count what they get and note how long it took.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -101,13 +101,13 @@ impl GroupState {
     }
 }
 
-/// Subscribes, says so by calling `ready`, and reads for ever. `measuring` tells whether latencies
-/// count.
+/// Subscribes, says so by calling `ready`, and reads for ever. Latencies count for
+/// what was sent within `window`.
 pub(crate) async fn follow(
     state: Arc<GroupState>,
     index: usize,
     client: Client,
-    measuring: Arc<AtomicBool>,
+    window: Arc<Window>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
     match state.members[index].request.clone() {
@@ -117,7 +117,7 @@ pub(crate) async fn follow(
                 index,
                 client.batched_receiver(request),
                 &client,
-                &measuring,
+                &window,
                 ready,
             )
             .await
@@ -128,7 +128,7 @@ pub(crate) async fn follow(
                 index,
                 client.batch_subscribe(request),
                 &client,
-                &measuring,
+                &window,
                 ready,
             )
             .await
@@ -141,7 +141,7 @@ async fn read<M>(
     index: usize,
     mut subscription: Subscription<M>,
     client: &Client,
-    measuring: &AtomicBool,
+    window: &Window,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
     let member = &state.members[index];
@@ -155,11 +155,7 @@ async fn read<M>(
         delays: Delays::default(),
     };
     while let Some(batch) = subscription.next_raw().await? {
-        let taken = reader.take(
-            &batch,
-            member,
-            measuring.load(Relaxed).then_some(&state.latency),
-        );
+        let taken = reader.take(&batch, member, &state.latency, window);
         taken.map_err(|_| Error::Malformed {
             peer: client.peer().to_owned(),
             reason: "not a batch of envelopes".to_owned(),
@@ -183,28 +179,63 @@ struct Reader {
 }
 
 impl Reader {
-    /// Books a batch that has just arrived, and its latency if that counts.
+    /// Books a batch that has just arrived.
     fn take(
         &mut self,
         batch: &[u8],
         member: &Member,
-        latency: Option<&Mutex<Histogram<u64>>>,
+        latency: &Mutex<Histogram<u64>>,
+        window: &Window,
     ) -> Result<(), Malformed> {
         let Self { scanner, delays } = self;
-        let arrival = now();
+        let (arrival, window) = (now(), window.range());
         let mut ledger = lock(&member.ledger);
         let count = scanner.scan(batch, |seen| {
             ledger.record(seen);
-            delays.add(arrival.saturating_sub(seen.timestamp));
+            if window.contains(&seen.timestamp) {
+                delays.add(arrival.saturating_sub(seen.timestamp));
+            }
         })?;
         drop(ledger);
-        match latency {
-            Some(latency) => delays.record(&mut lock(latency)),
-            None => delays.clear(),
+        if !delays.0.is_empty() {
+            delays.record(&mut lock(latency));
         }
         member.envelopes.fetch_add(count, Relaxed);
         member.messages.fetch_add(1, Relaxed);
         Ok(())
+    }
+}
+
+/// The measured time, in nanoseconds since 1970. What was sent within it counts whenever it arrives:
+/// leaving out the latest would flatter the router.
+#[derive(Debug)]
+pub(crate) struct Window {
+    start: AtomicI64,
+    end: AtomicI64,
+}
+
+impl Default for Window {
+    /// Not begun yet.
+    fn default() -> Self {
+        Self {
+            start: AtomicI64::new(i64::MAX),
+            end: AtomicI64::new(i64::MAX),
+        }
+    }
+}
+
+impl Window {
+    /// The first call counts.
+    pub(crate) fn begin(&self) {
+        self.start.fetch_min(now(), Relaxed);
+    }
+
+    pub(crate) fn end(&self) {
+        self.end.store(now(), Relaxed);
+    }
+
+    fn range(&self) -> std::ops::Range<i64> {
+        self.start.load(Relaxed)..self.end.load(Relaxed)
     }
 }
 
@@ -227,10 +258,6 @@ impl Delays {
             let delay = u64::try_from(delay).unwrap_or(0);
             histogram.saturating_record_n(delay, count);
         }
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
     }
 }
 
