@@ -96,7 +96,12 @@ fn fuzz(target: &str, inputs: u64) -> Result<(Command, tempfile::TempDir)> {
         .arg(scratch.path())
         .arg(home.join("corpus").join(target))
         // The same inputs every time, as far as libFuzzer can.
-        .args([&format!("-runs={inputs}"), "-seed=1", "-max_len=4096"])
+        .args([
+            &format!("-runs={inputs}"),
+            "-seed=1",
+            "-max_len=4096",
+            "-verbosity=0",
+        ])
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .env("RUSTFLAGS", COVERAGE)
         .env("CARGO_TARGET_DIR", cargo::target_dir().join("fuzz"));

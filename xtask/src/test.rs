@@ -53,7 +53,7 @@ pub fn add_to(steps: &mut Steps) {
         "workspace: documentation",
         upper(&mut cargo::command()).arg("--doc"),
     );
-    steps.run("diode: loom models", &mut loom());
+    steps.run("diode, pubsub: loom models", &mut loom());
     steps.check("layers", tidy::layering);
 }
 
@@ -67,7 +67,7 @@ fn upper(command: &mut Command) -> &mut Command {
 }
 
 /// Checks every interleaving of small models. `--cfg` changes every crate's fingerprint, hence the
-/// build directory of its own; a cfg of our own name leaves other crates as they are.
+/// build directory of its own; cfgs of our own names leave other crates as they are.
 fn loom() -> Command {
     let mut command = cargo::command();
     command
@@ -76,10 +76,12 @@ fn loom() -> Command {
             "--no-fail-fast",
             "--package",
             "diode",
+            "--package",
+            "pubsub",
             "--test",
             "loom",
         ])
-        .env("RUSTFLAGS", "--cfg diode_loom")
+        .env("RUSTFLAGS", "--cfg diode_loom --cfg pubsub_loom")
         .env("CARGO_TARGET_DIR", cargo::target_dir().join("loom"));
     command
 }

@@ -111,7 +111,8 @@ pub fn run(options: &Options) -> Result<()> {
         .transpose()?;
 
     eprintln!("bench: building (optimised as what ships, which takes its time)");
-    let executables = suite::build(&cargo::root())?;
+    let only = select::executables(&suite::names(&cargo::root()), &options.filters);
+    let executables = suite::build(&cargo::root(), only.as_deref())?;
     let all = list(&executables)?;
     let names = select::select(&all, &options.filters)?;
     if options.list {
@@ -140,7 +141,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
         (_, Some(tree)) => {
             eprintln!("bench: building {} in {}", tree.commit, tree.path.display());
-            let old = Side::new(suite::build(&tree.path)?, &names)?;
+            let old = Side::new(suite::build(&tree.path, only.as_deref())?, &names)?;
             (Some(tree.commit.clone()), old, None)
         }
         (None, None) => (None, Side::default(), None),

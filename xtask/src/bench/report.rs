@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::chart::{self, Change, Lines, Series, escape};
 use super::compare::Verdict;
-use super::results::{Results, Row, duration, percent};
+use super::results::{Results, Row, duration, percent, time_and_spread};
 use super::stats;
 
 /// The page. It needs nothing but itself.
@@ -184,11 +184,7 @@ fn table(results: &Results) -> String {
     for row in &results.rows {
         let time = |sample: &[f64]| match sample {
             [] => "–".to_owned(),
-            sample => format!(
-                "{} ± {:.0} %",
-                duration(stats::median(sample)),
-                100.0 * stats::spread(sample)
-            ),
+            sample => time_and_spread(sample),
         };
         let name = escape(&row.name);
         let (base, new) = (time(&row.base), time(&row.new));

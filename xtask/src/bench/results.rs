@@ -59,11 +59,7 @@ impl Results {
         for row in &self.rows {
             let time = |sample: &[f64]| match sample {
                 [] => "-".to_owned(),
-                sample => format!(
-                    "{} ± {:.0} %",
-                    duration(stats::median(sample)),
-                    100.0 * stats::spread(sample)
-                ),
+                sample => time_and_spread(sample),
             };
             if compared {
                 let (change, p, word) = match &row.judgement {
@@ -250,6 +246,18 @@ fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The median and the spread of a sample.
+pub fn time_and_spread(sample: &[f64]) -> String {
+    let time = duration(stats::median(sample));
+    let spread = 100.0 * stats::spread(sample);
+    if spread < 1000.0 {
+        format!("{time} ± {spread:.0} %")
+    } else {
+        // A number that is no use; that it is large is.
+        format!("{time} ± >999 %")
+    }
 }
 
 /// Nanoseconds for people, with three digits that count.

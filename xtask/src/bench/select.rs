@@ -27,6 +27,23 @@ pub fn select(all: &[String], filters: &[String]) -> Result<Vec<String>> {
         .collect())
 }
 
+/// The executables that hold everything that `filters` mean, as far as that shows without asking
+/// them: `None` means any.
+pub fn executables(all: &[String], filters: &[String]) -> Option<Vec<String>> {
+    let mut wanted = Vec::new();
+    for filter in filters {
+        let first = filter.split('/').next().unwrap_or(filter);
+        match ALIASES.iter().find(|(alias, _)| *alias == filter) {
+            Some((_, executables)) => wanted.extend(executables.iter().map(|&name| name.into())),
+            None if all.iter().any(|name| name == first) => wanted.push(first.to_owned()),
+            None => return None,
+        }
+    }
+    wanted.sort();
+    wanted.dedup();
+    (!wanted.is_empty()).then_some(wanted)
+}
+
 fn means(filter: &str, name: &str) -> bool {
     let executable = name.split('/').next().unwrap_or(name);
     let alias = ALIASES.iter().find(|(alias, _)| *alias == filter);
@@ -135,6 +152,24 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(!error.contains("did you mean"), "{error}");
+    }
+
+    #[test]
+    fn only_what_is_needed_is_built() {
+        let all = ["diode", "fanout", "pubsub", "router"].map(String::from);
+        let built = |filters: &[&str]| {
+            let filters: Vec<_> = filters.iter().map(|filter| (*filter).to_owned()).collect();
+            executables(&all, &filters)
+        };
+        assert_eq!(built(&[]), None);
+        assert_eq!(built(&["router_noop"]), None);
+        assert_eq!(built(&["router", "x"]), None);
+        assert_eq!(
+            built(&["router/router_noop"]),
+            Some(vec!["router".to_owned()])
+        );
+        let libs = ["diode", "fanout", "pubsub"].map(String::from).to_vec();
+        assert_eq!(built(&["libs", "diode"]), Some(libs));
     }
 
     #[test]

@@ -50,21 +50,50 @@ impl Default for Pace {
     }
 }
 
-/// Builds the benchmarks of the work tree at `root`.
+/// The executables of the work tree at `root`, by name: one for each file.
+pub fn names(root: &Path) -> Vec<String> {
+    let files = fs::read_dir(root.join("benches/benches"))
+        .into_iter()
+        .flatten();
+    let mut names: Vec<String> = files
+        .filter_map(|file| Some(file.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Builds the benchmarks of the work tree at `root`: those executables of `only` that it has, or all.
 ///
 /// # Errors
 /// When the build fails.
-pub fn build(root: &Path) -> Result<Vec<Executable>> {
+pub fn build(root: &Path, only: Option<&[String]>) -> Result<Vec<Executable>> {
     let mut command = cargo::command();
     command
         .current_dir(root)
-        .args(["bench", "--package", "benches", "--benches", "--no-run"])
+        .args(["bench", "--package", "benches", "--no-run"])
         .arg("--message-format=json-render-diagnostics")
         // Another work tree shares what both have in common.
         .env("CARGO_TARGET_DIR", cargo::target_dir())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit());
+    match only {
+        None => {
+            command.arg("--benches");
+        }
+        Some(only) => {
+            let there = names(root);
+            let wanted: Vec<_> = only.iter().filter(|name| there.contains(name)).collect();
+            if wanted.is_empty() {
+                return Ok(Vec::new());
+            }
+            for name in wanted {
+                command.args(["--bench", name]);
+            }
+        }
+    }
     let output = command.output().context("cannot start cargo bench")?;
     if process::interrupted() {
         return Err(Interrupted.into());
