@@ -66,22 +66,25 @@ fn upper(command: &mut Command) -> &mut Command {
     command
 }
 
-/// Checks every interleaving of small models. `--cfg` changes every crate's fingerprint, hence the
+/// Checks the interleavings of small models. `--cfg` changes every crate's fingerprint, hence the
 /// build directory of its own; cfgs of our own names leave other crates as they are.
+///
+/// Some models have millions of interleavings. Unless the caller sets loom's variables, each is
+/// explored for ten seconds at most, with two switches by force at most, which is where such bugs
+/// are found.
 fn loom() -> Command {
     let mut command = cargo::command();
     command
-        .args([
-            "test",
-            "--no-fail-fast",
-            "--package",
-            "diode",
-            "--package",
-            "pubsub",
-            "--test",
-            "loom",
-        ])
+        .args(["test", "--release", "--no-fail-fast", "--test", "loom"])
+        .args(["--package", "diode", "--package", "pubsub"])
         .env("RUSTFLAGS", "--cfg diode_loom --cfg pubsub_loom")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_TARGET_DIR", cargo::target_dir().join("loom"));
+    for (name, value) in [("LOOM_MAX_PREEMPTIONS", "2"), ("LOOM_MAX_DURATION", "10")] {
+        if std::env::var_os(name).is_none() {
+            command.env(name, value);
+        }
+    }
     command
 }

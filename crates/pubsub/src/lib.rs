@@ -87,16 +87,8 @@ mod publish;
 mod random;
 mod seen;
 mod selection;
-#[expect(
-    unexpected_cfgs,
-    reason = "the model checker's, which no manifest declares"
-)]
 mod snapshot;
 mod stable_hash;
-#[expect(
-    unexpected_cfgs,
-    reason = "the model checker's, which no manifest declares"
-)]
 mod sync;
 mod table;
 mod tree;

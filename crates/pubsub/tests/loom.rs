@@ -3,10 +3,6 @@
 //! ```text
 //! RUSTFLAGS="--cfg pubsub_loom" cargo test -p pubsub --release --test loom
 //! ```
-#![allow(
-    unexpected_cfgs,
-    reason = "the model checker's, which no manifest declares"
-)]
 #![cfg(pubsub_loom)]
 
 mod common;
