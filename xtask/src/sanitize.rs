@@ -89,7 +89,7 @@ fn add(steps: &mut Steps, sanitizer: Sanitizer) {
             let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
             command
                 .current_dir(races)
-                .args(["run", "--locked", "--target", &host]);
+                .args(["run", "--target", &host]);
             command.env("TSAN_OPTIONS", options);
         }
     }
