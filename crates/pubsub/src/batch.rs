@@ -6,6 +6,7 @@
 //! members of shard groups, collect the bits that are theirs in a bitmap of their own. Event order,
 //! and "once, however many paths match", come with the bitmaps for free.
 
+use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -149,6 +150,12 @@ where
         }
         self.scratch = scratch.put_away();
         published
+    }
+}
+
+impl<K, S> fmt::Debug for Publisher<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher").finish_non_exhaustive()
     }
 }
 

@@ -6,8 +6,9 @@ use crate::Equivalent;
 
 /// Something that can be published: a sequence of keys, from the most general to the most special.
 ///
-/// The tree asks for one key per depth, and only as deep as some subscription goes. Each answer
-/// must stay the same while the event is being published.
+/// The tree asks for keys only as deep as some subscription goes, for the same one again where paths
+/// with "any" and with the event's own key both go on. Each answer must stay the same while the event
+/// is being published.
 ///
 /// ```
 /// use pubsub::Event;
