@@ -142,7 +142,7 @@ mod many_to_one {
     #[test]
     fn set_and_take() {
         for capacity in [1, 2] {
-            model(4, move || {
+            model(3, move || {
                 let (writer, mut reader) = ManyToOne::new(capacity).unwrap().split();
                 let thread = thread::spawn(move || {
                     for number in 0..4 {
@@ -190,7 +190,7 @@ mod many_to_one {
 
     #[test]
     fn wait_and_wake() {
-        model(4, || {
+        model(3, || {
             let (writer, mut reader) = ManyToOne::new(2).unwrap().split();
             let thread = thread::spawn(move || {
                 writer.set(Value::new(0));
@@ -319,12 +319,12 @@ mod one_to_one {
 
     #[test]
     fn set_and_take_in_blocks_of_one() {
-        set_and_take(1, 0, 5, 4);
+        set_and_take(1, 0, 5, 3);
     }
 
     #[test]
     fn set_and_take_in_blocks_of_two() {
-        set_and_take(2, 0, 9, 3);
+        set_and_take(2, 0, 9, 2);
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod one_to_one {
 
     #[test]
     fn overrun_while_waiting() {
-        model(3, || {
+        model(2, || {
             let (mut writer, mut reader) = OneToOne::new(1).unwrap().split();
             let thread = thread::spawn(move || {
                 for number in 0..4 {
