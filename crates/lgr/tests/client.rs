@@ -38,8 +38,17 @@ fn everything() -> v2::EgressBatchRequest {
     }
 }
 
+/// For machines that do much else.
+fn patient() -> Options {
+    Options {
+        connect_timeout: HANG,
+        answer_timeout: HANG,
+        ..Options::default()
+    }
+}
+
 async fn connect(router: &FakeRouter) -> Client {
-    Client::connect(&router.addr, &agent(), &Options::default())
+    Client::connect(&router.addr, &agent(), &patient())
         .await
         .unwrap()
 }
@@ -184,7 +193,7 @@ async fn received_messages_can_be_limited() {
     let router = FakeRouter::start(Behaviour::default());
     let options = Options {
         max_receive: 100,
-        ..Options::default()
+        ..patient()
     };
     let client = Client::connect(&router.addr, &agent(), &options)
         .await
@@ -217,7 +226,7 @@ async fn a_refused_connection() {
         .local_addr()
         .unwrap()
         .to_string();
-    let error = Client::connect(&addr, &agent(), &Options::default())
+    let error = Client::connect(&addr, &agent(), &patient())
         .await
         .unwrap_err();
     let text = error.to_string();
@@ -230,7 +239,7 @@ async fn a_peer_that_says_nothing() {
     let addr = listener.local_addr().unwrap().to_string();
     let options = Options {
         connect_timeout: Duration::from_millis(100),
-        ..Options::default()
+        ..patient()
     };
     let credentials = agent();
     let connect = Client::connect(&addr, &credentials, &options);
@@ -253,7 +262,7 @@ async fn a_half_closed_stream_that_is_not_answered() {
     });
     let options = Options {
         answer_timeout: Duration::from_millis(100),
-        ..Options::default()
+        ..patient()
     };
     let client = Client::connect(&router.addr, &agent(), &options)
         .await
@@ -269,7 +278,7 @@ async fn a_half_closed_stream_that_is_not_answered() {
 #[tokio::test]
 async fn addresses_that_are_none() {
     for addr in ["", "localhost", ":80", "localhost:http", "localhost:70000"] {
-        let error = Client::connect(addr, &agent(), &Options::default())
+        let error = Client::connect(addr, &agent(), &patient())
             .await
             .unwrap_err();
         assert!(matches!(error, Error::Address { .. }), "{addr}: {error}");
@@ -281,7 +290,7 @@ async fn a_router_of_another_name() {
     let router = FakeRouter::start(Behaviour::default());
     let options = Options {
         server_name: "metron".to_owned(),
-        ..Options::default()
+        ..patient()
     };
     let error = Client::connect(&router.addr, &agent(), &options)
         .await
@@ -298,7 +307,7 @@ async fn a_router_of_another_name() {
 async fn a_certificate_that_the_router_refuses() {
     let router = FakeRouter::start(Behaviour::default());
     let foreign = Credentials::from_directory(CERTS.foreign(), "agent").unwrap();
-    let error = match Client::connect(&router.addr, &foreign, &Options::default()).await {
+    let error = match Client::connect(&router.addr, &foreign, &patient()).await {
         Ok(client) => timeout(HANG, client.send(&batch(&["one"])))
             .await
             .unwrap()

@@ -27,9 +27,10 @@ fn lgr(arguments: &[&str]) -> Command {
     command
 }
 
-/// With the arguments of a connection to `router`.
+/// With the arguments of a connection to `router`, and patience for machines that do much else.
 fn connected(router: &FakeRouter, arguments: &[&str]) -> Command {
     let mut command = lgr(arguments);
+    command.args(["--peer-timeout", "60s"]);
     command.args(["--addr", &router.addr, "--certs", &CERTS.good()]);
     command
 }
@@ -446,7 +447,16 @@ fn what_fails_is_named() {
         let error = start(lgr(&[command, "--addr", &addr, "--certs", "absent"])).fail();
         assert!(error.contains("`lgr certs absent` makes one"), "{error}");
 
-        let foreign = [command, "--addr", &addr, "--certs", &CERTS.foreign()];
+        let foreign = CERTS.foreign();
+        let foreign = [
+            command,
+            "--addr",
+            &addr,
+            "--certs",
+            &foreign,
+            "--peer-timeout",
+            "60s",
+        ];
         let mut refused = start(lgr(&foreign));
         drop(refused.child.stdin.take());
         let error = refused.fail();
@@ -807,15 +817,10 @@ fn load_fails_with_peer_and_status() {
         silent: true,
         ..Behaviour::default()
     });
-    let arguments = [
-        "--count",
-        "10",
-        "--duration",
-        "100ms",
-        "--peer-timeout",
-        "300ms",
-    ];
-    let error = start(load(&silent, &arguments)).fail();
+    // Long enough to connect, short enough to wait for.
+    let mut hasty = lgr(&["load", "--addr", &silent.addr, "--certs", &CERTS.good()]);
+    hasty.args(["--count", "10", "--peer-timeout", "3s"]);
+    let error = start(hasty).fail();
     assert!(
         error.contains(&format!("{}: no answer within", silent.addr)),
         "{error}"
@@ -837,7 +842,7 @@ fn load_fails_with_peer_and_status() {
     );
 
     let mut foreign = lgr(&["load", "--addr", &router.addr, "--certs"]);
-    foreign.arg(CERTS.foreign());
+    foreign.arg(CERTS.foreign()).args(["--peer-timeout", "60s"]);
     let error = start(foreign).fail();
     assert!(
         error.contains(&router.addr) && error.contains("fatal alert"),

@@ -31,7 +31,7 @@ use tonic::codegen::tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 /// Longer than anything here takes, short enough that a hang is seen.
-pub const HANG: Duration = Duration::from_secs(60);
+pub const HANG: Duration = Duration::from_secs(120);
 
 /// Identities that belong together (`good`), and those of another authority (`foreign`).
 pub struct Certs {
