@@ -87,9 +87,7 @@ fn add(steps: &mut Steps, sanitizer: Sanitizer) {
             let races = cargo::root().join("xtask/races");
             let suppressions = races.join("suppressions.txt");
             let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
-            command
-                .current_dir(races)
-                .args(["run", "--target", &host]);
+            command.current_dir(races).args(["run", "--target", &host]);
             command.env("TSAN_OPTIONS", options);
         }
     }

@@ -158,11 +158,11 @@ impl Tree {
         self.files.iter().filter(|file| file.path.ends_with(".rs"))
     }
 
-    /// The manifests of the workspace's members (the fuzz targets are a workspace of their own).
+    /// The manifests of the workspace's members (what is a workspace of its own has its own rules).
     fn manifests(&self) -> impl Iterator<Item = &File> {
-        self.files
-            .iter()
-            .filter(|file| file.path.ends_with("/Cargo.toml") && !file.path.starts_with("fuzz/"))
+        self.files.iter().filter(|file| {
+            file.path.ends_with("/Cargo.toml") && !file.text.contains("\n[workspace]\n")
+        })
     }
 
     #[cfg(test)]
