@@ -366,9 +366,13 @@ impl<T> Locked<'_, T> {
     }
 
     fn fits(&self, entry: &Entry<T>) -> bool {
-        let room = |limit: usize, used: &AtomicUsize| limit.saturating_sub(used.load(Relaxed));
-        entry.weight <= room(self.limits.weight, &self.counters.weight)
-            && entry.bytes <= room(self.limits.bytes, &self.counters.bytes)
+        let within = |limit: usize, used: &AtomicUsize, more: usize| {
+            let sum = used.load(Relaxed).checked_add(more);
+            sum.is_some_and(|sum| sum <= limit)
+        };
+        let Counters { weight, bytes, .. } = self.counters;
+        within(self.limits.weight, weight, entry.weight)
+            && within(self.limits.bytes, bytes, entry.bytes)
             && self.state.queue.len() < self.limits.weight
             && self
                 .budget
