@@ -75,6 +75,10 @@ pub fn check() -> Result<Step> {
     if let Some(why) = missing() {
         return Ok(Step::Skipped(why));
     }
+    if !record_path().exists() {
+        let how = "cargo xtask bench --instructions --update";
+        return Ok(Step::Skipped(format!("no counts are recorded; {how} does")));
+    }
     let record = Record::load(&record_path())?;
     if let Some(why) = record.not_for(&toolchain()?) {
         return Ok(Step::Skipped(why));
