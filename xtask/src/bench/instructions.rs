@@ -21,9 +21,9 @@ use super::results::percent;
 
 /// Where the counts of record are.
 const RECORD: &str = "benches/instructions.json";
-/// How much more than recorded is too much. Twice the same command differs by less than a
-/// thousandth; another C library or another place in memory by more.
-const TOLERANCE: f64 = 0.02;
+/// How much more than recorded is too much. Twice the same command differs by a thousandth, and by one
+/// or two in a hundred where it depends on how keys are hashed; another C library does as much.
+const TOLERANCE: f64 = 0.03;
 
 /// The counts of record, and what they hold for.
 #[derive(Clone, Debug, PartialEq)]
