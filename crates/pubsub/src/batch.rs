@@ -11,7 +11,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::interest::Reach;
-use crate::node::{Group, Member, Node, Record};
+use crate::members::{Group, Member, Record};
+use crate::node::Node;
 use crate::ordered::Ordered;
 use crate::publish::{Calls, Published, publish};
 use crate::random::Random;
@@ -276,7 +277,7 @@ impl<'t, K, S> Scratch<'t, K, S> {
 
     /// Groups are dealt with when the event is gone: keeps its hash if one may want it.
     fn note_hash<E: Event<K>>(&mut self, node: &Node<K, S>, index: usize, event: &E) {
-        if node.groups.is_some() && self.hashes.len() <= index {
+        if node.members.has_groups() && self.hashes.len() <= index {
             self.hashes.resize(index, None);
             self.hashes.push(event.shard_hash());
         }
@@ -286,10 +287,15 @@ impl<'t, K, S> Scratch<'t, K, S> {
     /// calls in the same order.
     fn deliver(&mut self, random: &Random, deliver: &mut impl FnMut(&S, &[u64])) {
         for number in 0..self.nodes.len() {
-            let node = self.nodes[number].node;
-            node.plain
+            let members = &self.nodes[number].node.members;
+            let words = &self.node_words[number * self.width..][..self.width];
+            members.single.for_each(&mut |record| {
+                deliver(&record.subscriber, words);
+            });
+            let Some(rest) = &members.rest else { continue };
+            rest.several
                 .for_each(&mut |member| self.all(number, member, deliver));
-            node.each_group(&mut |group| {
+            rest.groups.for_each(&mut |group| {
                 if let Ordered::One(member) = &group.members {
                     self.all(number, member, deliver);
                 } else {

@@ -70,9 +70,9 @@
 //! # Code map
 //!
 //! From the outside in: `tree` is what users hold, `publish` and `batch` are the two walks, `node`
-//! is what a place in the tree holds. Its parts are persistent: `trie` (the children by key) and
-//! `ordered` (the members). `snapshot` is the cell that holds the current version, and the only
-//! module that knows `arc-swap`.
+//! is a place in the tree and `members` what hangs there. They are made of persistent parts: `trie`
+//! (the children by key) and `ordered` (a list). `snapshot` is the cell that holds the current
+//! version, and the only module that knows `arc-swap`.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -80,6 +80,7 @@ mod cow;
 mod event;
 mod interest;
 mod key;
+mod members;
 mod node;
 mod ordered;
 mod path;

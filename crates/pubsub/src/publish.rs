@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 
 use crate::Event;
 use crate::interest::Reach;
-use crate::node::{Group, Hashing, Member, Node};
+use crate::members::{Group, Member};
+use crate::node::{Hashing, Node};
 use crate::ordered::Ordered;
 use crate::random::Random;
 use crate::seen::Seen;
@@ -56,10 +57,15 @@ pub(crate) fn publish<K: Hash + Eq, S, E: Event<K>>(
     calls.run(|calls| {
         let mut seen = Seen::new();
         walk(&version.root, &shared.hashing, event, &mut |node| {
-            node.plain.for_each(&mut |member: &Member<S>| {
+            let members = &node.members;
+            members.single.for_each(&mut |record| {
+                calls.call(|deliver| deliver(&record.subscriber));
+            });
+            let Some(rest) = &members.rest else { return };
+            rest.several.for_each(&mut |member| {
                 once(member, &mut seen, calls);
             });
-            node.each_group(&mut |group: &Group<S>| {
+            rest.groups.for_each(&mut |group| {
                 once(group.pick(event, &mut draw), &mut seen, calls);
             });
         });

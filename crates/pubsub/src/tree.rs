@@ -10,7 +10,8 @@ use std::sync::{Arc, PoisonError};
 
 use crate::batch::Publisher;
 use crate::interest::{Reach, unique};
-use crate::node::{Hashing, Node, Record, Shard};
+use crate::members::{Record, Shard};
+use crate::node::{Hashing, Node};
 use crate::publish;
 use crate::random::Random;
 use crate::snapshot::Cell;
