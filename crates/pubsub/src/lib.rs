@@ -76,7 +76,6 @@
 #![forbid(unsafe_code)]
 
 mod batch;
-mod cow;
 mod event;
 mod interest;
 mod key;

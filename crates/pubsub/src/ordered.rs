@@ -8,8 +8,6 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::cow::{concat, with_inserted, without};
-
 /// Most items of a leaf and most children of a branch.
 const CHUNK: usize = 16;
 /// What has fewer than this looks for a neighbour to join.
@@ -277,6 +275,31 @@ fn joined<T: Clone>(a: &Ordered<T>, b: &Ordered<T>) -> Option<Ordered<T>> {
         }
         _ => None,
     }
+}
+
+// Slices of exact size in one allocation are the cheapest to read. A change of length copies one,
+// which increments a reference count for each item: that is what a change costs, and why slices are
+// short.
+
+/// A copy of `items` with one more.
+fn with_inserted<T: Clone>(items: &[T], at: usize, item: T) -> Arc<[T]> {
+    let (before, after) = items.split_at(at);
+    let before = before.iter().cloned();
+    before
+        .chain(std::iter::once(item))
+        .chain(after.iter().cloned())
+        .collect()
+}
+
+/// A copy of `items` with one less.
+fn without<T: Clone>(items: &[T], at: usize) -> Arc<[T]> {
+    let (before, after) = (&items[..at], &items[at + 1..]);
+    before.iter().chain(after).cloned().collect()
+}
+
+/// A copy of both, one after the other.
+fn concat<T: Clone>(a: &[T], b: &[T]) -> Arc<[T]> {
+    a.iter().chain(b).cloned().collect()
 }
 
 impl<T: Clone> Clone for Ordered<T> {

@@ -3,7 +3,7 @@
 //! One node of the tree may have a hundred thousand children, and each change makes a new version
 //! while readers still use the old one. So the map is a trie over the bits of a 64-bit hash:
 //! a change copies the branches on the way to the entry, everything else is shared. Copying happens
-//! `Arc::make_mut`, hence a branch that only the new version owns is edited in place, and
+//! by `Arc::make_mut`, hence a branch that only the new version owns is edited in place, and
 //! several changes in one go copy each branch once.
 //!
 //! The hash only finds the place. Whether an entry is the one is decided by comparing keys; entries
@@ -12,94 +12,74 @@
 use std::sync::Arc;
 
 use crate::Equivalent;
-use crate::cow::{with_inserted, without};
 
-/// Bits of the hash that one level uses up. Wider levels are fewer, which a lookup hardly feels;
-/// but a change increments the reference counts of all slots on its way.
+/// Bits of the hash that one level uses up. With more, levels are fewer, which a lookup hardly
+/// feels; but a change increments the reference counts of all slots on its way.
 const BITS: u32 = 3;
-/// Slots of a branch that has all its children.
-const WIDTH: u32 = 1 << BITS;
-
-/// Which slots a branch has, a bit for each.
-type Bitmap = u8;
+/// Slots of a branch. All of them are there, empty or not: a lookup then needs no counting, which
+/// is worth more than the memory of those at the ends of the trie.
+const WIDTH: usize = 1 << BITS;
 
 /// The map. Cloning it is cheap and shares everything.
 pub(crate) struct Trie<K, V> {
-    /// A single entry is a leaf here, without a branch.
-    root: Option<Slot<K, V>>,
+    root: Slot<K, V>,
 }
 
 enum Slot<K, V> {
+    Empty,
     Leaf {
-        hash: u64,
+        /// The upper half of the hash: most other keys are told apart without a look at the entry.
+        mark: u32,
         entry: Arc<Entry<K, V>>,
     },
-    /// At least two slots, or a single one that is a branch again.
-    Branch {
-        bitmap: Bitmap,
-        /// Those slots that are there, in order.
-        slots: Arc<[Slot<K, V>]>,
-    },
+    /// More than one slot in use, or a single one that is a branch again.
+    Branch(Arc<[Slot<K, V>; WIDTH]>),
     /// At least two entries with one hash.
-    Bucket {
-        hash: u64,
-        entries: Arc<Vec<Arc<Entry<K, V>>>>,
-    },
+    Bucket(Arc<Vec<Arc<Entry<K, V>>>>),
 }
 
 #[derive(Clone)]
 struct Entry<K, V> {
+    hash: u64,
     key: K,
     value: V,
 }
 
-/// The bit of the slot where the lowest bits of `rest` lead.
+/// The slot of a branch where the lowest bits of `rest` lead.
 #[inline]
-fn bit(rest: u64) -> Bitmap {
-    1 << (rest as u32 & (WIDTH - 1))
+fn place(rest: u64) -> usize {
+    rest as usize % WIDTH
 }
 
-/// How many present slots come before the one of `bit`.
 #[inline]
-fn index(bitmap: Bitmap, bit: Bitmap) -> usize {
-    if bitmap == Bitmap::MAX {
-        // The upper levels of a large map: no counting.
-        bit.trailing_zeros() as usize
-    } else {
-        (bitmap & (bit - 1)).count_ones() as usize
-    }
+fn mark(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 impl<K, V> Trie<K, V> {
     pub(crate) const fn new() -> Self {
-        Trie { root: None }
+        Trie { root: Slot::Empty }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.root.is_none()
+        matches!(self.root, Slot::Empty)
     }
 
     /// Looks up `key`, whose hash is `hash`: the key as it is stored, and its value.
     #[inline]
     pub(crate) fn get<Q: Equivalent<K>>(&self, hash: u64, key: &Q) -> Option<(&K, &V)> {
-        let mut slot = self.root.as_ref()?;
+        let mut slot = &self.root;
         let mut rest = hash;
-        while let Slot::Branch { bitmap, slots } = slot {
-            let bit = bit(rest);
-            if bitmap & bit == 0 {
-                return None;
-            }
-            slot = &slots[index(*bitmap, bit)];
+        while let Slot::Branch(slots) = slot {
+            slot = &slots[place(rest)];
             rest >>= BITS;
         }
         let entry = match slot {
-            Slot::Leaf { hash: own, entry } if *own == hash => {
+            Slot::Leaf { mark: own, entry } if *own == mark(hash) => {
                 Some(entry).filter(|entry| key.equivalent(&entry.key))
             }
-            Slot::Bucket { hash: own, entries } if *own == hash => {
-                entries.iter().find(|entry| key.equivalent(&entry.key))
-            }
+            Slot::Bucket(entries) => entries.iter().find(|entry| key.equivalent(&entry.key)),
             _ => None,
         };
         entry.map(|entry| (&entry.key, &entry.value))
@@ -121,8 +101,7 @@ impl<K: Eq + Clone, V: Clone> Trie<K, V> {
         key: &K,
         make: &mut dyn FnMut() -> V,
     ) -> &mut V {
-        let root = self.root.get_or_insert_with(|| leaf(hash, key, make()));
-        root.reach(hash, 0, key, make)
+        self.root.reach(hash, 0, key, make)
     }
 
     /// Changes the value of `key`, if there is one, and takes it out if `change` says that it is
@@ -133,28 +112,8 @@ impl<K: Eq + Clone, V: Clone> Trie<K, V> {
         key: &K,
         change: &mut dyn FnMut(&mut V) -> Need,
     ) -> bool {
-        let Some(root) = &mut self.root else {
-            return false;
-        };
-        match root.update(hash, 0, key, change) {
-            After::Same => false,
-            After::Fewer => true,
-            After::Empty => {
-                self.root = None;
-                true
-            }
-        }
+        self.root.update(hash, 0, key, change)
     }
-}
-
-/// What became of a slot.
-enum After {
-    /// No entry was taken out.
-    Same,
-    /// One was, others are left.
-    Fewer,
-    /// The only one was; the slot is to go.
-    Empty,
 }
 
 impl<K: Eq + Clone, V: Clone> Slot<K, V> {
@@ -165,41 +124,40 @@ impl<K: Eq + Clone, V: Clone> Slot<K, V> {
             && other != hash
         {
             // Another hash has the place so far: push it one level down.
-            *self = Slot::Branch {
-                bitmap: bit(other >> shift),
-                slots: Arc::new([self.clone()]),
-            };
-        }
-        if let Slot::Leaf { entry, .. } = self
-            && entry.key != *key
-        {
-            *self = Slot::Bucket {
-                hash,
-                entries: Arc::new(vec![Arc::clone(entry)]),
-            };
+            let mut slots = [const { Slot::Empty }; WIDTH];
+            slots[place(other >> shift)] = std::mem::replace(self, Slot::Empty);
+            *self = Slot::Branch(Arc::new(slots));
         }
         match self {
-            Slot::Leaf { entry, .. } => &mut Arc::make_mut(entry).value,
-            Slot::Branch { bitmap, slots } => {
-                let bit = bit(hash >> shift);
-                let at = index(*bitmap, bit);
-                if *bitmap & bit == 0 {
-                    *slots = with_inserted(slots, at, leaf(hash, key, make()));
-                    *bitmap |= bit;
-                }
-                Arc::make_mut(slots)[at].reach(hash, shift + BITS, key, make)
+            Slot::Empty => {
+                *self = Slot::Leaf {
+                    mark: mark(hash),
+                    entry: Entry::new(hash, key, make()),
+                };
             }
-            Slot::Bucket { entries, .. } => {
+            Slot::Leaf { entry, .. } if entry.key != *key => {
+                *self = Slot::Bucket(Arc::new(vec![Arc::clone(entry)]));
+            }
+            _ => {}
+        }
+        let entry = match self {
+            Slot::Branch(slots) => {
+                let slot = &mut Arc::make_mut(slots)[place(hash >> shift)];
+                return slot.reach(hash, shift + BITS, key, make);
+            }
+            Slot::Bucket(entries) => {
                 let entries = Arc::make_mut(entries);
                 let at = entries.iter().position(|entry| entry.key == *key);
                 let at = at.unwrap_or_else(|| {
-                    let (key, value) = (key.clone(), make());
-                    entries.push(Arc::new(Entry { key, value }));
+                    entries.push(Entry::new(hash, key, make()));
                     entries.len() - 1
                 });
-                &mut Arc::make_mut(&mut entries[at]).value
+                &mut entries[at]
             }
-        }
+            Slot::Leaf { entry, .. } => entry,
+            Slot::Empty => unreachable!("it was filled above"),
+        };
+        &mut Arc::make_mut(entry).value
     }
 
     fn update(
@@ -208,77 +166,72 @@ impl<K: Eq + Clone, V: Clone> Slot<K, V> {
         shift: u32,
         key: &K,
         change: &mut dyn FnMut(&mut V) -> Need,
-    ) -> After {
-        if self.hash().is_some_and(|other| other != hash) {
-            return After::Same;
-        }
+    ) -> bool {
+        let mut needless =
+            |entry: &mut Arc<Entry<K, V>>| change(&mut Arc::make_mut(entry).value) == Need::Remove;
         match self {
-            Slot::Leaf { entry, .. } => {
-                if entry.key != *key || change(&mut Arc::make_mut(entry).value) == Need::Keep {
-                    return After::Same;
+            Slot::Leaf { entry, .. } if entry.hash == hash && entry.key == *key => {
+                let removed = needless(entry);
+                if removed {
+                    *self = Slot::Empty;
                 }
-                After::Empty
+                removed
             }
-            Slot::Branch { bitmap, slots } => {
-                let bit = bit(hash >> shift);
-                if *bitmap & bit == 0 {
-                    return After::Same;
+            Slot::Branch(slots) => {
+                let slots = Arc::make_mut(slots);
+                let removed = slots[place(hash >> shift)].update(hash, shift + BITS, key, change);
+                if removed && let Some(only) = only_end(slots) {
+                    *self = only;
                 }
-                let at = index(*bitmap, bit);
-                match Arc::make_mut(slots)[at].update(hash, shift + BITS, key, change) {
-                    After::Same => return After::Same,
-                    After::Fewer => {}
-                    After::Empty if slots.len() == 1 => return After::Empty,
-                    After::Empty => {
-                        *slots = without(slots, at);
-                        *bitmap &= !bit;
-                    }
-                }
-                // A branch with nothing but a leaf (or bucket) is that leaf.
-                if let [only] = &**slots
-                    && only.hash().is_some()
-                {
-                    *self = only.clone();
-                }
-                After::Fewer
+                removed
             }
-            Slot::Bucket { entries, .. } => {
+            Slot::Bucket(entries) if entries[0].hash == hash => {
                 let entries = Arc::make_mut(entries);
                 let Some(at) = entries.iter().position(|entry| entry.key == *key) else {
-                    return After::Same;
+                    return false;
                 };
-                if change(&mut Arc::make_mut(&mut entries[at]).value) == Need::Keep {
-                    return After::Same;
+                let removed = needless(&mut entries[at]);
+                if removed {
+                    entries.remove(at);
                 }
-                entries.remove(at);
                 if let [entry] = &entries[..] {
                     *self = Slot::Leaf {
-                        hash,
+                        mark: mark(hash),
                         entry: Arc::clone(entry),
                     };
                 }
-                After::Fewer
+                removed
             }
+            _ => false,
         }
     }
-}
 
-fn leaf<K: Clone, V>(hash: u64, key: &K, value: V) -> Slot<K, V> {
-    let key = key.clone();
-    Slot::Leaf {
-        hash,
-        entry: Arc::new(Entry { key, value }),
-    }
-}
-
-impl<K, V> Slot<K, V> {
     /// The one hash of everything here; a branch has many.
-    #[inline]
     fn hash(&self) -> Option<u64> {
         match self {
-            Slot::Leaf { hash, .. } | Slot::Bucket { hash, .. } => Some(*hash),
-            Slot::Branch { .. } => None,
+            Slot::Leaf { entry, .. } => Some(entry.hash),
+            Slot::Bucket(entries) => Some(entries[0].hash),
+            Slot::Empty | Slot::Branch(_) => None,
         }
+    }
+}
+
+/// What can take a branch's place: the leaf or bucket that is all it has.
+fn only_end<K, V>(slots: &[Slot<K, V>; WIDTH]) -> Option<Slot<K, V>> {
+    let mut used = slots.iter().filter(|slot| !matches!(slot, Slot::Empty));
+    match (used.next(), used.next()) {
+        (Some(only @ (Slot::Leaf { .. } | Slot::Bucket(_))), None) => Some(only.clone()),
+        _ => None,
+    }
+}
+
+impl<K: Clone, V> Entry<K, V> {
+    fn new(hash: u64, key: &K, value: V) -> Arc<Self> {
+        Arc::new(Entry {
+            hash,
+            key: key.clone(),
+            value,
+        })
     }
 }
 
@@ -295,18 +248,13 @@ impl<K, V> Clone for Slot<K, V> {
     #[inline]
     fn clone(&self) -> Self {
         match self {
-            Slot::Leaf { hash, entry } => Slot::Leaf {
-                hash: *hash,
+            Slot::Empty => Slot::Empty,
+            Slot::Leaf { mark, entry } => Slot::Leaf {
+                mark: *mark,
                 entry: Arc::clone(entry),
             },
-            Slot::Branch { bitmap, slots } => Slot::Branch {
-                bitmap: *bitmap,
-                slots: Arc::clone(slots),
-            },
-            Slot::Bucket { hash, entries } => Slot::Bucket {
-                hash: *hash,
-                entries: Arc::clone(entries),
-            },
+            Slot::Branch(slots) => Slot::Branch(Arc::clone(slots)),
+            Slot::Bucket(entries) => Slot::Bucket(Arc::clone(entries)),
         }
     }
 }
@@ -325,16 +273,17 @@ mod tests {
         fn for_each(&self, visit: &mut impl FnMut(&K, &V)) {
             fn walk<K, V>(slot: &Slot<K, V>, visit: &mut impl FnMut(&K, &V)) {
                 match slot {
-                    Slot::Leaf { entry, .. } => visit(&entry.key, &entry.value),
-                    Slot::Branch { bitmap, slots } => {
-                        assert_eq!(bitmap.count_ones() as usize, slots.len());
-                        assert!(
-                            slots.len() > 1 || slots[0].hash().is_none(),
-                            "needless branch"
-                        );
+                    Slot::Empty => {}
+                    Slot::Leaf { mark: own, entry } => {
+                        assert_eq!(*own, mark(entry.hash));
+                        visit(&entry.key, &entry.value);
+                    }
+                    Slot::Branch(slots) => {
+                        assert!(only_end(slots).is_none(), "needless branch");
+                        assert!(slots.iter().any(|slot| !matches!(slot, Slot::Empty)));
                         slots.iter().for_each(|slot| walk(slot, visit));
                     }
-                    Slot::Bucket { entries, .. } => {
+                    Slot::Bucket(entries) => {
                         assert!(entries.len() > 1, "needless bucket");
                         entries
                             .iter()
@@ -342,7 +291,7 @@ mod tests {
                     }
                 }
             }
-            self.root.iter().for_each(|slot| walk(slot, visit));
+            walk(&self.root, visit);
         }
     }
 
