@@ -21,6 +21,9 @@ use super::results::percent;
 
 /// Where the counts of record are.
 const RECORD: &str = "benches/instructions.json";
+/// What is said when there are none.
+const NO_RECORD: &str =
+    "there are no counts of record: cargo xtask bench --instructions --update writes them";
 /// How much more than recorded is too much. Twice the same command differs by a thousandth, and by one
 /// or two in a hundred where it depends on how keys are hashed; another C library does as much.
 const TOLERANCE: f64 = 0.03;
@@ -58,7 +61,11 @@ pub fn run(update: bool, as_json: bool) -> Result<()> {
         println!("instructions: written to {RECORD}");
         return Ok(());
     }
-    let record = Record::load(&record_path())?;
+    let Some(record) = Record::load(&record_path())? else {
+        print_counts(&counts, None, as_json);
+        println!("instructions: not compared: {NO_RECORD}");
+        return Ok(());
+    };
     print_counts(&counts, Some(&record), as_json);
     if let Some(why) = record.not_for(&toolchain()?) {
         println!("instructions: not compared: {why}");
@@ -79,7 +86,9 @@ pub fn check() -> Result<Step> {
         let how = "cargo xtask bench --instructions --update";
         return Ok(Step::Skipped(format!("no counts are recorded; {how} does")));
     }
-    let record = Record::load(&record_path())?;
+    let Some(record) = Record::load(&record_path())? else {
+        return Ok(Step::Skipped(NO_RECORD.to_owned()));
+    };
     if let Some(why) = record.not_for(&toolchain()?) {
         return Ok(Step::Skipped(why));
     }
@@ -241,12 +250,18 @@ fn print_counts(counts: &BTreeMap<String, f64>, record: Option<&Record>, as_json
 }
 
 impl Record {
-    fn load(path: &Path) -> Result<Self> {
+    /// The record, if there is one.
+    fn load(path: &Path) -> Result<Option<Self>> {
+        if !path.exists() {
+            return Ok(None);
+        }
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the counts of record in {}", path.display()))?;
         let value = serde_json::from_str(&text)
             .with_context(|| format!("{} is not JSON", path.display()))?;
-        Self::from_json(&value).with_context(|| format!("{} is incomplete", path.display()))
+        let record = Self::from_json(&value);
+        let record = record.with_context(|| format!("{} is incomplete", path.display()))?;
+        Ok(Some(record))
     }
 
     fn to_json(&self) -> Value {
@@ -327,6 +342,17 @@ mod tests {
     fn what_is_written_is_read() {
         assert_eq!(Record::from_json(&record().to_json()), Some(record()));
         assert_eq!(Record::from_json(&json!({"counts": {}})), None);
+    }
+
+    #[test]
+    fn no_record_is_told_from_a_damaged_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("instructions.json");
+        assert_eq!(Record::load(&path).unwrap(), None);
+        std::fs::write(&path, record().to_json().to_string()).unwrap();
+        assert_eq!(Record::load(&path).unwrap(), Some(record()));
+        std::fs::write(&path, "{").unwrap();
+        assert!(Record::load(&path).is_err());
     }
 
     #[test]
