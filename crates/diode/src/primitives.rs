@@ -10,6 +10,7 @@ mod imp {
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use std::thread::yield_now;
 
     /// std's cell with loom's interface: access by closure, so that loom sees its beginning and end.
     #[derive(Debug)]
@@ -33,6 +34,7 @@ mod imp {
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use loom::thread::yield_now;
 
     /// loom's waker cell with the signature of the real one.
     #[derive(Debug)]

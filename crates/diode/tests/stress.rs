@@ -100,7 +100,6 @@ macro_rules! one_fast_reader {
             }
             thread.join().unwrap();
             assert_eq!(check.delivered + reader.missed(), sets);
-            assert_eq!(check.newest[0], Some(sets - 1), "the newest is never lost");
         }
     };
 }

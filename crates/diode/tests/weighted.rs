@@ -408,3 +408,13 @@ fn a_budget_bounds_rings_together() {
     second.set(value(2, 1, 10));
     assert_eq!(budget.used(), 0);
 }
+
+/// A ring over its limit (a single large value) has no room for anything, be it weightless.
+#[test]
+fn a_weightless_value_does_not_fit_into_a_ring_over_its_limit() {
+    let (writer, mut reader) = ring(2, 100);
+    writer.set(value(0, 3, 1));
+    writer.set(value(1, 0, 0));
+    assert_eq!(drain(&mut reader), [1]);
+    assert_eq!(reader.missed(), 3);
+}

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use crate::error::{Error, TryNextError};
 use crate::missed::OnMissed;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, yield_now};
 use crate::wait::block_on;
 use ring::{Look, Ring};
 
@@ -254,6 +254,9 @@ impl<T> Reader<T> {
                     }
                     armed = Some(self.next);
                     if !self.ring.arm(self.next) {
+                        // Only in the first waits of a ring, see there: a writer is in the middle of
+                        // a copy and will not wake us. Most likely it needs this processor.
+                        yield_now();
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }

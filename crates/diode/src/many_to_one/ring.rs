@@ -88,7 +88,7 @@ const OPEN: u64 = 1;
 /// How often a writer looks at a busy slot before it abandons its ticket, and a reader at a writer
 /// that it can't arm: longer than it takes to copy a value, far shorter than it takes for a stopped
 /// thread to come back.
-const SPINS: u32 = if cfg!(diode_loom) { 1 } else { 100 };
+const SPINS: u32 = if cfg!(diode_loom) { 0 } else { 100 };
 
 /// How long a writer pauses that lost the race for a ticket.
 const PAUSES: u32 = if cfg!(diode_loom) { 0 } else { 16 };
