@@ -3,7 +3,12 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
+use smallvec::SmallVec;
+
 use crate::{Path, Segment};
+
+/// The paths of a subscription; nearly always one.
+pub(crate) type Paths<K> = SmallVec<[Path<K>; 1]>;
 
 /// What a subscriber wants: paths, and optionally to share the work with others.
 ///
@@ -19,7 +24,7 @@ use crate::{Path, Segment};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interest<K> {
-    pub(crate) paths: Vec<Path<K>>,
+    pub(crate) paths: Paths<K>,
     pub(crate) shard_id: Box<[u8]>,
     pub(crate) name: Box<[u8]>,
 }
@@ -71,6 +76,9 @@ impl<K> Interest<K> {
     }
 }
 
+/// Up to this many paths, every pair is compared. Beyond it hashing keeps the cost linear.
+const PAIRWISE: usize = 32;
+
 /// How the paths of one subscription relate. Known once at subscribe, it spares publishing to
 /// look for duplicates of what can't be delivered twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,15 +92,11 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    /// Up to this many paths every pair is compared; beyond it an approximation that may say
-    /// `Overlapping` too often keeps the cost linear.
-    const PAIRWISE: usize = 32;
-
     /// `paths` are different from each other.
     pub(crate) fn of<K: Hash + Eq>(paths: &[Path<K>]) -> Reach {
         let overlapping = match paths.len() {
             0 | 1 => return Reach::One,
-            2..=Self::PAIRWISE => paths
+            2..=PAIRWISE => paths
                 .iter()
                 .enumerate()
                 .any(|(i, a)| paths[..i].iter().any(|b| a.overlaps(b))),
@@ -106,7 +110,8 @@ impl Reach {
     }
 }
 
-/// Without a wildcard two paths overlap only if one begins with the other.
+/// Without a wildcard two paths overlap only if one begins with the other. With one, this may say
+/// so too often, which costs publishing a little and nothing else.
 fn may_overlap<K: Hash + Eq>(paths: &[Path<K>]) -> bool {
     let known: HashSet<&[Segment<K>], ahash::RandomState> =
         paths.iter().map(Path::segments).collect();
@@ -116,15 +121,95 @@ fn may_overlap<K: Hash + Eq>(paths: &[Path<K>]) -> bool {
 }
 
 /// Drops later paths that equal an earlier one.
-pub(crate) fn unique<K: Hash + Eq>(paths: Vec<Path<K>>) -> Vec<Path<K>> {
-    if paths.len() < 2 {
-        return paths;
+pub(crate) fn unique<K: Hash + Eq>(paths: &mut Paths<K>) {
+    if paths.len() <= PAIRWISE {
+        let mut kept = 0;
+        for at in 0..paths.len() {
+            if !paths[..kept].contains(&paths[at]) {
+                paths.swap(kept, at);
+                kept += 1;
+            }
+        }
+        paths.truncate(kept);
+        return;
     }
     let mut known = HashSet::with_hasher(ahash::RandomState::new());
     let first: Vec<bool> = paths.iter().map(|path| known.insert(path)).collect();
-    drop(known);
     let mut first = first.into_iter();
-    let mut paths = paths;
     paths.retain(|_| first.next().unwrap_or(true));
-    paths
+}
+
+#[cfg(test)]
+mod tests {
+    //! How paths relate, by pairs and by hashes.
+
+    use super::*;
+
+    fn paths(many: usize, special: &[&[Option<u32>]]) -> Paths<u32> {
+        let one = |segments: &[Option<u32>]| {
+            let segments = segments.iter();
+            let segments = segments.map(|key| key.map_or(Segment::Any, Segment::Key));
+            Path::try_from(segments.collect::<Vec<_>>()).expect("short")
+        };
+        let plain = (1000..).take(many).map(|key| one(&[Some(key)]));
+        special.iter().map(|path| one(path)).chain(plain).collect()
+    }
+
+    #[test]
+    fn paths_overlap_if_some_event_matches_two() {
+        let disjoint: [&[&[Option<u32>]]; 4] = [
+            &[&[Some(1)], &[Some(2)]],
+            &[
+                &[Some(1), Some(1)],
+                &[Some(1), Some(2)],
+                &[Some(2), Some(1)],
+            ],
+            &[&[None, Some(1)], &[None, Some(2), Some(3)]],
+            &[&[Some(1), Some(1)], &[Some(2)]],
+        ];
+        for special in disjoint {
+            assert_eq!(
+                Reach::of(&paths(0, special)),
+                Reach::Disjoint,
+                "{special:?}"
+            );
+        }
+        let overlapping: [&[&[Option<u32>]]; 5] = [
+            &[&[], &[Some(1)]],
+            &[&[None], &[Some(1)]],
+            &[&[Some(1)], &[Some(2)], &[Some(1), Some(2), Some(3)]],
+            &[&[None, Some(1)], &[Some(1), None]],
+            &[&[None, Some(1)], &[Some(7), Some(1), Some(2)]],
+        ];
+        for special in overlapping {
+            assert_eq!(
+                Reach::of(&paths(0, special)),
+                Reach::Overlapping,
+                "{special:?}"
+            );
+            assert_eq!(
+                Reach::of(&paths(100, special)),
+                Reach::Overlapping,
+                "{special:?}"
+            );
+        }
+        assert_eq!(Reach::of(&paths(0, &[])), Reach::One);
+        assert_eq!(Reach::of(&paths(1, &[])), Reach::One);
+        assert_eq!(Reach::of(&paths(100, &[])), Reach::Disjoint);
+        assert_eq!(
+            Reach::of(&paths(100, &[&[Some(1), Some(2)]])),
+            Reach::Disjoint
+        );
+    }
+
+    #[test]
+    fn equal_paths_are_dropped_in_place() {
+        for many in [0, 3, 100] {
+            let special: &[&[Option<u32>]] = &[&[Some(1)], &[None], &[Some(1)], &[], &[None]];
+            let mut twice = paths(many, special);
+            twice.extend(paths(many, special));
+            unique(&mut twice);
+            assert_eq!(twice, paths(many, &[&[Some(1)], &[None], &[]]));
+        }
+    }
 }

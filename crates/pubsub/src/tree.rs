@@ -9,14 +9,14 @@ use std::slice;
 use std::sync::{Arc, PoisonError};
 
 use crate::batch::Publisher;
-use crate::interest::{Reach, unique};
+use crate::interest::{Paths, Reach, unique};
 use crate::members::{Record, Shard};
 use crate::node::{Hashing, Node};
 use crate::publish;
 use crate::random::Random;
 use crate::snapshot::Cell;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::{Event, Interest, Path, Published};
+use crate::{Event, Interest, Published};
 
 /// A tree of subscriptions with keys `K` and subscribers `S`. Cloning gives another handle on the
 /// same tree.
@@ -150,11 +150,11 @@ where
     /// All that can be done before the lock is taken.
     fn prepared(&self, subscriber: S, interest: Interest<K>) -> Subscription<K, S> {
         let Interest {
-            paths,
+            mut paths,
             shard_id: id,
             name,
         } = interest;
-        let paths = unique(paths).into_boxed_slice();
+        unique(&mut paths);
         let record = Arc::new(Record {
             subscriber,
             joined: self.shared.joined.fetch_add(1, Ordering::Relaxed),
@@ -245,7 +245,7 @@ where
 {
     shared: Arc<Shared<K, S>>,
     record: Arc<Record<S>>,
-    paths: Box<[Path<K>]>,
+    paths: Paths<K>,
     ended: AtomicBool,
 }
 
