@@ -25,11 +25,11 @@ use crate::{
 };
 
 /// Under TLS, which otherwise reads 4 KiB at a time: a full record and its header in one go.
-const READ_BUFFER: usize = 32 * 1024;
+const READ_BUFFER: usize = 48 * 1024;
 
 /// Per stream. A small window is what holds a flood back while subscribers catch up: with large
 /// ones a producer at full speed overruns the rings before their readers have run.
-const STREAM_WINDOW: u32 = 64 * 1024;
+const STREAM_WINDOW: u32 = 96 * 1024;
 
 /// Per connection, for many streams at once.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;

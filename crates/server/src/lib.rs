@@ -12,6 +12,7 @@ mod drops;
 mod error;
 pub mod logging;
 mod metrics;
+mod pace;
 mod preface;
 mod profile;
 mod refusals;

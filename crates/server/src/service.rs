@@ -1,7 +1,7 @@
 //! The gRPC methods: what goes into the pipeline and what comes out.
 
 use std::{
-    future::{Future, Ready, ready},
+    future::{Future, Ready, poll_fn, ready},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -28,6 +28,7 @@ use crate::{
     codec::{
         BatchIn, BatchOut, EmptyOut, EnvelopeIn, EnvelopeOut, PayloadIn, PayloadOut, Prost, With,
     },
+    pace,
     summed_up::SummedUp,
 };
 
@@ -144,11 +145,14 @@ pub(crate) fn draining() -> Status {
 struct Ingest(Services);
 
 impl Ingest {
-    fn send(&self, message: Message) -> Result<(), Status> {
+    /// Returns how many bytes it was.
+    fn send(&self, message: Message) -> Result<usize, Status> {
+        let bytes = message.byte_len();
         self.0
             .router
             .ingress()
             .send(message)
+            .map(|()| bytes)
             .map_err(|_| draining())
     }
 }
@@ -167,22 +171,26 @@ impl ClientStreamingService<Message> for Ingest {
 }
 
 /// Takes a producer's messages until it half-closes, which is answered with OK, or the router
-/// begins to drain.
+/// begins to drain. `take` says how many bytes it was.
 async fn each<T>(
     mut messages: Streaming<T>,
     drain: CancellationToken,
-    mut take: impl FnMut(T) -> Result<(), Status>,
+    mut take: impl FnMut(T) -> Result<usize, Status>,
 ) -> Result<tonic::Response<()>, Status> {
     let mut draining_begins = std::pin::pin!(drain.cancelled());
     loop {
+        let next = poll_fn(|context| {
+            ready!(pace::poll_turn(context));
+            Pin::new(&mut messages).poll_next(context)
+        });
         let message = tokio::select! {
             // what has arrived already is taken, so that draining loses nothing more
             biased;
-            message = messages.message() => message?,
+            message = next => message,
             () = &mut draining_begins => return Err(draining()),
         };
         match message {
-            Some(message) => take(message)?,
+            Some(message) => pace::took(take(message?)?),
             None => return Ok(tonic::Response::new(())),
         }
     }
@@ -204,23 +212,20 @@ impl ClientStreamingService<Bytes> for Pusher {
         let drain = services.drain.clone();
         // its size was checked before it was gathered
         let limits = Limits { bytes: usize::MAX };
-        Box::pin(each(
-            request.into_inner(),
-            drain,
-            move |payload| match Pushed::parse(&payload, limits) {
-                Ok(pushed) => services
-                    .router
-                    .ingress()
-                    .push(pushed)
-                    .map_err(|_| draining()),
+        Box::pin(each(request.into_inner(), drain, move |payload| {
+            match Pushed::parse(&payload, limits) {
+                Ok(pushed) => {
+                    let pushed = services.router.ingress().push(pushed);
+                    pushed.map_err(|_| draining())?;
+                }
                 Err(error) => {
                     services
                         .undecodable
                         .note(|| format!("v1 envelope from {peer}: {error}"));
-                    Ok(())
                 }
-            },
-        ))
+            }
+            Ok(payload.len())
+        }))
     }
 }
 
@@ -230,7 +235,7 @@ impl UnaryService<Message> for Ingest {
 
     fn call(&mut self, request: tonic::Request<Message>) -> Reply<()> {
         let sent = self.send(request.into_inner());
-        Box::pin(async move { sent.map(tonic::Response::new) })
+        Box::pin(async move { sent.map(|_bytes| tonic::Response::new(())) })
     }
 }
 
