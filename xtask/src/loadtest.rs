@@ -251,6 +251,18 @@ const POINTS: &[Point] = &[
     point("producers", "10", "--producers 10 --rate 100k"),
     point("producers", "50", "--producers 50 --rate 100k"),
     point("producers", "200", "--producers 200 --rate 100k"),
+    point("producers at full speed", "2", "--producers 2"),
+    point("producers at full speed", "20", "--producers 20"),
+    point(
+        "producers at full speed",
+        "200",
+        "--producers 200 --connections 20",
+    ),
+    point(
+        "producers at full speed",
+        "20, 5 firehoses",
+        "--producers 20 --subscribe 5xfirehose",
+    ),
     point("fan-out, 1 firehose", "off", FLAT),
     with(
         "fan-out, 1 firehose",

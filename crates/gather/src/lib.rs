@@ -6,6 +6,7 @@
 //! own, which runs when the writer has nothing more to say for now, passes it on.
 #![forbid(unsafe_code)]
 
+use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -13,11 +14,18 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// How much may wait; a writer with more to say must wait itself.
 const LIMIT: usize = 64 << 10;
+
+/// Empty buffers that a thread keeps. Thousands of connections may each have had a large batch; they
+/// need a buffer only while they have something to pass on.
+const SPARE: usize = 32;
+
+thread_local! {
+    static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// The writer's and reader's end of a connection; the task ends with it.
 ///
@@ -45,7 +53,7 @@ pub struct Gather<T>(Arc<Mutex<State<T>>>);
 
 struct State<T> {
     io: T,
-    waiting: BytesMut,
+    waiting: Waiting,
     /// The task, while nothing waits.
     idle: Option<Waker>,
     /// The writer, while too much waits.
@@ -66,7 +74,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Gather<T> {
     pub fn new(io: T) -> Self {
         let state = Arc::new(Mutex::new(State {
             io,
-            waiting: BytesMut::new(),
+            waiting: Waiting::default(),
             idle: None,
             blocked: None,
             reader: None,
@@ -76,6 +84,47 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Gather<T> {
         let passed = Arc::clone(&state);
         tokio::spawn(poll_fn(move |cx| lock(&passed).poll_task(cx)));
         Self(state)
+    }
+}
+
+/// What was written and not passed on yet.
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    passed: usize,
+}
+
+impl Waiting {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.passed..]
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() - self.passed
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn push(&mut self, slice: &[u8]) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = SPARES.with_borrow_mut(Vec::pop).unwrap_or_default();
+        }
+        self.bytes.extend_from_slice(slice);
+    }
+
+    fn advance(&mut self, passed: usize) {
+        self.passed += passed;
+        if self.is_empty() {
+            let Self { mut bytes, .. } = std::mem::take(self);
+            bytes.clear();
+            SPARES.with_borrow_mut(|spares| {
+                if spares.len() < SPARE {
+                    spares.push(bytes);
+                }
+            });
+        }
     }
 }
 
@@ -102,7 +151,7 @@ impl<T: AsyncWrite + Unpin> State<T> {
 
     fn poll_pass_on(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.waiting.is_empty() {
-            let written = ready!(Pin::new(&mut self.io).poll_write(cx, &self.waiting))?;
+            let written = ready!(Pin::new(&mut self.io).poll_write(cx, self.waiting.rest()))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -169,12 +218,13 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gather<T> {
             state.blocked = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let before = state.waiting.len();
+        let mut written = 0;
         for slice in slices {
-            state.waiting.extend_from_slice(slice);
+            state.waiting.push(slice);
+            written += slice.len();
         }
         wake(&mut state.idle);
-        Poll::Ready(Ok(state.waiting.len() - before))
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -261,6 +311,23 @@ mod tests {
             .unwrap();
         assert_eq!(received, expected);
         writer.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_nothing_to_say_holds_no_buffer() {
+        let mut pairs: Vec<_> = (0..2 * SPARE).map(|_| duplex(LIMIT)).collect();
+        let mut gathers: Vec<_> = pairs
+            .drain(..)
+            .map(|(near, far)| (Gather::new(near), far))
+            .collect();
+        for (near, _) in &mut gathers {
+            near.write_all(&[1; 40_000]).await.unwrap();
+        }
+        for (near, far) in &mut gathers {
+            far.read_exact(&mut [0; 40_000]).await.unwrap();
+            assert_eq!(lock(&near.0).waiting.bytes.capacity(), 0);
+        }
+        assert_eq!(SPARES.with_borrow(Vec::len), SPARE);
     }
 
     #[tokio::test]
