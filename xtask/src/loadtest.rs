@@ -443,7 +443,7 @@ fn curves(options: &Options) -> Result<()> {
     for point in points {
         if point.curve != curve {
             curve = point.curve;
-            println!("\n| {curve} | us/envelope | lost % | core % | MiB |\n|---|---|---|---|---|");
+            println!("\n| {curve} | sent/s | us/envelope | lost % | core % | MiB |\n|---|---|---|---|---|---|");
         }
         let mut runs = Vec::new();
         for _ in 0..options.runs {
@@ -459,8 +459,9 @@ fn curves(options: &Options) -> Result<()> {
         }
         let median = medians(&runs);
         println!(
-            "| {} | {:.2} | {:.2} | {:.1} | {:.0} |",
+            "| {} | {:.0} | {:.2} | {:.2} | {:.1} | {:.0} |",
             point.at,
+            median.throughput,
             median.cost,
             median.loss,
             median.core,
