@@ -443,7 +443,9 @@ fn curves(options: &Options) -> Result<()> {
     for point in points {
         if point.curve != curve {
             curve = point.curve;
-            println!("\n| {curve} | sent/s | us/envelope | lost % | core % | MiB |\n|---|---|---|---|---|---|");
+            println!(
+                "\n| {curve} | sent/s | us/envelope | lost % | core % | MiB |\n|---|---|---|---|---|---|"
+            );
         }
         let mut runs = Vec::new();
         for _ in 0..options.runs {

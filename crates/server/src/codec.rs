@@ -15,7 +15,7 @@ use prost::Message as _;
 use router::{Batch, Piece};
 use tonic::{
     Status,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
 /// A codec put together from a decoder and an encoder.
@@ -126,6 +126,12 @@ impl<T: prost::Message + Default> Decoder for Prost<T> {
     }
 }
 
+/// For streams to subscribers. Each message makes the room that it needs, and until then thousands of
+/// idle streams hold next to nothing; the library would start each of them with 8 KiB.
+fn small_at_first() -> BufferSettings {
+    BufferSettings::new(256, 32 * 1024)
+}
+
 /// Writes an empty message.
 #[derive(Default)]
 pub(crate) struct EmptyOut;
@@ -152,6 +158,10 @@ impl<T: Piece> Encoder for BatchOut<T> {
     type Item = Batch<T>;
     type Error = Status;
 
+    fn buffer_settings(&self) -> BufferSettings {
+        small_at_first()
+    }
+
     fn encode(&mut self, batch: Batch<T>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         // one contiguous piece: many small ones would each become a TLS record
         buffer.reserve(batch.byte_len());
@@ -168,6 +178,10 @@ impl Encoder for PayloadOut {
     type Item = Payload;
     type Error = Status;
 
+    fn buffer_settings(&self) -> BufferSettings {
+        small_at_first()
+    }
+
     fn encode(&mut self, payload: Payload, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         buffer.reserve(payload.field_len());
         payload.append_to(buffer);
@@ -182,6 +196,10 @@ pub(crate) struct EnvelopeOut;
 impl Encoder for EnvelopeOut {
     type Item = Run;
     type Error = Status;
+
+    fn buffer_settings(&self) -> BufferSettings {
+        small_at_first()
+    }
 
     fn encode(&mut self, run: Run, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         let envelope = run.facts(0).bytes();
