@@ -13,9 +13,10 @@
 //! the reader how many values it has missed.
 
 mod clock;
+mod together;
 
 use std::hint::black_box;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,7 @@ use diode::{Limits, ManyToOne, OneToOne, Weigh, Weighted, many_to_one, one_to_on
 use tokio::sync::broadcast;
 
 use clock::ThreadTime;
+use together::SpinBarrier;
 
 /// As many as a subscriber's ring holds envelopes, and a power of two, which some need.
 const CAPACITY: usize = 8192;
@@ -301,23 +303,24 @@ fn when_full<W: Shared, R: Read, M: Measurement<Value = Duration>>(
 /// Two threads each set a chunk of values in each round, with something in between that does not
 /// count. Returns what a thread spent on its values, on average of both.
 fn together<W: Shared>(writer: &W, rounds: u64, mut between: impl FnMut()) -> Duration {
-    let start = Barrier::new(2);
+    let barrier = SpinBarrier::default();
     let run = |mut writer: W, between: &mut dyn FnMut()| {
         let mut spent = Duration::ZERO;
-        for _ in 0..rounds {
-            start.wait();
+        for round in 0..rounds {
+            barrier.wait(2, 2 * round + 1);
             let started = Instant::now();
             for value in 0..CHUNK {
                 writer.set(black_box(value));
             }
             spent += started.elapsed();
-            start.wait();
+            barrier.wait(2, 2 * round + 2);
             between();
         }
         spent
     };
     let both = thread::scope(|scope| {
-        let other = scope.spawn(|| run(writer.clone(), &mut || {}));
+        let (run, theirs) = (&run, writer.clone());
+        let other = scope.spawn(move || run(theirs, &mut || {}));
         run(writer.clone(), &mut between) + other.join().expect("no panics")
     });
     both / 2
