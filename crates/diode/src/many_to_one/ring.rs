@@ -90,8 +90,10 @@ const OPEN: u64 = 1;
 /// thread to come back.
 const SPINS: u32 = if cfg!(diode_loom) { 0 } else { 100 };
 
-/// How long a writer pauses that lost the race for a ticket.
-const PAUSES: u32 = if cfg!(diode_loom) { 0 } else { 16 };
+/// How long a writer pauses that lost the race for a ticket: about a microsecond, time for the other
+/// one to do some thirty sets. With a quarter of it two writers can fall into step, and then each set
+/// takes 220 ns instead of 33 (`cargo xtask bench diode`, `writers-2`).
+const PAUSES: u32 = if cfg!(diode_loom) { 0 } else { 64 };
 
 const CACHE_LINE: usize = 64;
 
