@@ -25,7 +25,7 @@ const RECORD: &str = "benches/instructions.json";
 const NO_RECORD: &str =
     "there are no counts of record: cargo xtask bench --instructions --update writes them";
 /// How much more than recorded is too much. Twice the same command differs by a thousandth, and by one
-/// or two in a hundred where it depends on how keys are hashed; another C library does as much.
+/// or two in a hundred where it depends on how keys are hashed.
 const TOLERANCE: f64 = 0.03;
 
 /// The counts of record, and what they hold for.
@@ -125,7 +125,7 @@ fn missing() -> Option<String> {
     }
 }
 
-/// Compiler and processor, which the counts depend on.
+/// Compiler, processor and C library, which the counts depend on: copying memory is the library's.
 fn toolchain() -> Result<String> {
     let output = Command::new("rustc")
         .current_dir(cargo::root())
@@ -133,7 +133,16 @@ fn toolchain() -> Result<String> {
         .output()
         .context("cannot start rustc")?;
     let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    Ok(format!("{version}, {}", std::env::consts::ARCH))
+    let libc = Command::new("ldd").arg("--version").output();
+    let libc = libc.map_or_else(
+        |_| "an unknown C library".to_owned(),
+        |output| first_line(&String::from_utf8_lossy(&output.stdout)),
+    );
+    Ok(format!("{version}, {}, {libc}", std::env::consts::ARCH))
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim().to_owned()
 }
 
 /// Builds the paths and counts each of them.
