@@ -329,7 +329,14 @@ impl<K, S> Builder<K, S> {
     /// The empty tree.
     pub fn build(self) -> PubSub<K, S> {
         let state = match self.hash_seed {
-            Some(seed) => ahash::RandomState::with_seed(seed),
+            // Four keys, since one alone is mixed with others that each process draws. The digits
+            // of pi are as good as any.
+            Some(seed) => ahash::RandomState::with_seeds(
+                seed as u64,
+                0x243F_6A88_85A3_08D3,
+                0x1319_8A2E_0370_7344,
+                0xA409_3822_299F_31D0,
+            ),
             None => ahash::RandomState::new(),
         };
         let mask = match self.hash_bits {

@@ -24,8 +24,8 @@ const RECORD: &str = "benches/instructions.json";
 /// What is said when there are none.
 const NO_RECORD: &str =
     "there are no counts of record: cargo xtask bench --instructions --update writes them";
-/// How much more than recorded is too much. Twice the same command differs by a thousandth, and by one
-/// or two in a hundred where it depends on how keys are hashed.
+/// How much more than recorded is too much. Twice the same command gives the same figures; a change of
+/// the code nearby moves them by one or two in a hundred.
 const TOLERANCE: f64 = 0.03;
 
 /// The counts of record, and what they hold for.
