@@ -411,12 +411,15 @@ impl<T> Locked<'_, T> {
         self.counters.values.store(len, Relaxed);
     }
 
+    /// Values without weight count as if they had one here, as they do in the limits of the ring:
+    /// otherwise nobody knew how many there may be.
     fn take_into(&mut self, values: &mut Vec<T>, max: usize) -> usize {
         let (mut taken, mut weight) = (0, 0);
         // A vector that is full is not grown under the lock; the rest is for the next call.
         while values.len() < values.capacity() || taken == 0 {
             match self.state.queue.front() {
-                Some(oldest) if taken == 0 || oldest.weight <= max - weight => {}
+                Some(_) if taken == 0 => {}
+                Some(oldest) if taken < max && oldest.weight <= max - weight => {}
                 _ => break,
             }
             let Some(oldest) = self.pop() else { break };
@@ -731,8 +734,8 @@ impl<T> Reader<T> {
         self.poll_with(cx, |locked| locked.pop().map(|oldest| oldest.value))
     }
 
-    /// Moves the oldest values to the end of `values`, as long as their total weight is at most
-    /// `max`, but at least one if any is stored. One lock for all of them; values that are set
+    /// Moves the oldest values to the end of `values`, as long as they weigh at most `max` together
+    /// and are at most `max` in number, but at least one if any is stored. One lock for all of them; values that are set
     /// meanwhile may be left for the next call. Returns how many values were moved.
     pub fn take_into(&mut self, values: &mut Vec<T>, max: usize) -> usize {
         self.report_missed();

@@ -170,7 +170,8 @@ proptest! {
                     let mut expected = Vec::new();
                     let mut room = max;
                     while let Some(oldest) = naive.queue.front()
-                        && (expected.is_empty() || oldest.weight <= room)
+                        && (expected.is_empty()
+                            || expected.len() < max && oldest.weight <= room)
                     {
                         room = room.saturating_sub(oldest.weight);
                         expected.extend(naive.next());

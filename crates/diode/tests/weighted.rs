@@ -418,3 +418,32 @@ fn a_weightless_value_does_not_fit_into_a_ring_over_its_limit() {
     assert_eq!(drain(&mut reader), [1]);
     assert_eq!(reader.missed(), 3);
 }
+
+/// Without weight they would all fit, however many there are and whatever room was made for them.
+#[test]
+fn values_without_weight_are_taken_by_number() {
+    let (writer, mut reader) = Weighted::new(Limits {
+        weight: 10,
+        bytes: 10,
+    })
+    .unwrap()
+    .split();
+    writer.set_all((0..5).map(|_| Nothing));
+    let mut taken = Vec::new();
+    assert_eq!(reader.take_into(&mut taken, 0), 1);
+    assert_eq!(reader.take_into(&mut taken, 3), 3);
+    assert_eq!(reader.take_into(&mut taken, 3), 1);
+    assert_eq!(reader.missed(), 0);
+}
+
+struct Nothing;
+
+impl Weigh for Nothing {
+    fn weight(&self) -> usize {
+        0
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
