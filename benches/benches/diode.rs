@@ -29,7 +29,7 @@ use tokio::sync::broadcast;
 use clock::ThreadTime;
 use together::SpinBarrier;
 
-/// As many as a subscriber's ring holds envelopes, and a power of two, which some need.
+/// About as many as a subscriber's ring holds envelopes, and a power of two, which some need.
 const CAPACITY: usize = 8192;
 /// Each writer sets so many values at a time: half of what there is room for.
 const CHUNK: u64 = CAPACITY as u64 / 2;
@@ -40,7 +40,7 @@ trait Write: Send {
 }
 
 /// The reading side.
-trait Read: Send {
+trait Read {
     fn take(&mut self) -> Option<u64>;
 }
 
@@ -48,34 +48,6 @@ trait Read: Send {
 trait Shared: Write + Clone + 'static {}
 
 impl<W: Write + Clone + 'static> Shared for W {}
-
-impl Write for one_to_one::Writer<u64> {
-    #[inline]
-    fn set(&mut self, value: u64) {
-        one_to_one::Writer::set(self, value);
-    }
-}
-
-impl Read for one_to_one::Reader<u64> {
-    #[inline]
-    fn take(&mut self) -> Option<u64> {
-        self.try_next().ok()
-    }
-}
-
-impl Write for many_to_one::Writer<u64> {
-    #[inline]
-    fn set(&mut self, value: u64) {
-        many_to_one::Writer::set(self, value);
-    }
-}
-
-impl Read for many_to_one::Reader<u64> {
-    #[inline]
-    fn take(&mut self) -> Option<u64> {
-        self.try_next().ok()
-    }
-}
 
 /// A number that weighs one.
 struct Number(u64);
@@ -90,93 +62,56 @@ impl Weigh for Number {
     }
 }
 
-impl Write for weighted::Writer<Number> {
-    #[inline]
-    fn set(&mut self, value: u64) {
-        weighted::Writer::set(self, Number(value));
-    }
-}
-
-impl Read for weighted::Reader<Number> {
-    #[inline]
-    fn take(&mut self) -> Option<u64> {
-        self.try_next().ok().map(|number| number.0)
-    }
-}
-
-impl Write for Arc<ArrayQueue<u64>> {
-    #[inline]
-    fn set(&mut self, value: u64) {
-        black_box(self.force_push(value));
-    }
-}
-
-impl Read for Arc<ArrayQueue<u64>> {
-    #[inline]
-    fn take(&mut self) -> Option<u64> {
-        self.pop()
-    }
-}
-
-impl Write for broadcast::Sender<u64> {
-    #[inline]
-    fn set(&mut self, value: u64) {
-        let _ = black_box(self.send(value));
-    }
-}
-
-impl Read for broadcast::Receiver<u64> {
-    #[inline]
-    fn take(&mut self) -> Option<u64> {
-        loop {
-            match self.try_recv() {
-                Err(broadcast::error::TryRecvError::Lagged(_)) => {}
-                value => return value.ok(),
+/// How one sets a value on each ring, and takes one.
+macro_rules! ends {
+    ($($writer:ty: |$to:ident, $value:ident| $set:expr, $reader:ty: |$from:ident| $take:expr;)*) => {$(
+        impl Write for $writer {
+            #[inline]
+            fn set(&mut self, $value: u64) {
+                let $to = self;
+                $set;
             }
         }
-    }
+
+        impl Read for $reader {
+            #[inline]
+            fn take(&mut self) -> Option<u64> {
+                let $from = self;
+                $take
+            }
+        }
+    )*};
 }
 
-impl Write for crossbeam_channel::Sender<u64> {
-    #[inline]
-    fn set(&mut self, value: u64) {
-        let _ = black_box(self.try_send(value));
-    }
-}
+ends! {
+    one_to_one::Writer<u64>: |to, value| one_to_one::Writer::set(to, value),
+    one_to_one::Reader<u64>: |from| from.try_next().ok();
 
-impl Read for crossbeam_channel::Receiver<u64> {
-    #[inline]
-    fn take(&mut self) -> Option<u64> {
-        self.try_recv().ok()
-    }
-}
+    many_to_one::Writer<u64>: |to, value| many_to_one::Writer::set(to, value),
+    many_to_one::Reader<u64>: |from| from.try_next().ok();
 
-impl Write for flume::Sender<u64> {
-    #[inline]
-    fn set(&mut self, value: u64) {
-        let _ = black_box(self.try_send(value));
-    }
-}
+    weighted::Writer<Number>: |to, value| weighted::Writer::set(to, Number(value)),
+    weighted::Reader<Number>: |from| from.try_next().ok().map(|number| number.0);
 
-impl Read for flume::Receiver<u64> {
-    #[inline]
-    fn take(&mut self) -> Option<u64> {
-        self.try_recv().ok()
-    }
-}
+    Arc<ArrayQueue<u64>>: |to, value| black_box(to.force_push(value)),
+    Arc<ArrayQueue<u64>>: |from| from.pop();
 
-impl Write for kanal::Sender<u64> {
-    #[inline]
-    fn set(&mut self, value: u64) {
-        let _ = black_box(self.try_send(value));
-    }
-}
+    broadcast::Sender<u64>: |to, value| black_box(to.send(value).is_ok()),
+    broadcast::Receiver<u64>: |from| loop {
+        match from.try_recv() {
+            Err(broadcast::error::TryRecvError::Lagged(_)) => {}
+            value => break value.ok(),
+        }
+    };
 
-impl Read for kanal::Receiver<u64> {
-    #[inline]
-    fn take(&mut self) -> Option<u64> {
-        self.try_recv().ok().flatten()
-    }
+    crossbeam_channel::Sender<u64>: |to, value| black_box(to.try_send(value).is_ok()),
+    crossbeam_channel::Receiver<u64>: |from| from.try_recv().ok();
+
+    flume::Sender<u64>: |to, value| black_box(to.try_send(value).is_ok()),
+    flume::Receiver<u64>: |from| from.try_recv().ok();
+
+    kanal::Sender<u64>: |to, value| black_box(to.try_send(value).is_ok()),
+    kanal::Receiver<u64>: |from| from.try_recv().ok().flatten();
 }
 
 fn one_to_one() -> (one_to_one::Writer<u64>, one_to_one::Reader<u64>) {

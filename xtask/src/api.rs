@@ -16,10 +16,11 @@ use crate::cargo;
 use crate::steps::Step;
 
 /// What other services depend on.
-const LIBRARIES: [&str; 6] = [
+const LIBRARIES: [&str; 7] = [
     "config",
     "diode",
     "fanout",
+    "gather",
     "loggregator",
     "pubsub",
     "router",

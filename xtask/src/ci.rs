@@ -45,6 +45,7 @@ const LIBRARIES: &[&str] = &[
     "config",
     "diode",
     "fanout",
+    "gather",
     "loggregator",
     "pubsub",
     "pubsub-derive",

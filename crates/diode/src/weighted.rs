@@ -735,8 +735,8 @@ impl<T> Reader<T> {
     }
 
     /// Moves the oldest values to the end of `values`, as long as they weigh at most `max` together
-    /// and are at most `max` in number, but at least one if any is stored. One lock for all of them; values that are set
-    /// meanwhile may be left for the next call. Returns how many values were moved.
+    /// and are at most `max` in number, but at least one if any is stored. One lock for all of them;
+    /// values that are set meanwhile may be left for the next call. Returns how many were moved.
     pub fn take_into(&mut self, values: &mut Vec<T>, max: usize) -> usize {
         self.report_missed();
         values.reserve(self.len().clamp(1, max.max(1)));

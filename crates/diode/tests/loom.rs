@@ -201,39 +201,28 @@ mod many_to_one {
         });
     }
 
+    fn wait_for_two((writer, mut reader): (Writer<Value>, Reader<Value>)) {
+        let thread = thread::spawn(move || {
+            writer.set(Value::new(0));
+            writer.set(Value::new(1));
+        });
+        let mut got = Got::default();
+        while let Some(value) = reader.next() {
+            got.push(value);
+        }
+        assert_eq!(got.0, [0, 1]);
+        thread.join().unwrap();
+    }
+
     #[test]
     fn wait_and_wake() {
-        model(2, || {
-            let (writer, mut reader) = slept_on(2);
-            let thread = thread::spawn(move || {
-                writer.set(Value::new(0));
-                writer.set(Value::new(1));
-            });
-            let mut got = Got::default();
-            while let Some(value) = reader.next() {
-                got.push(value);
-            }
-            assert_eq!(got.0, [0, 1]);
-            thread.join().unwrap();
-        });
+        model(2, || wait_for_two(slept_on(2)));
     }
 
     /// The reader may meet a writer that does not look for its mark.
     #[test]
     fn wait_for_the_first_time() {
-        model(2, || {
-            let (writer, mut reader) = ManyToOne::new(2).unwrap().split();
-            let thread = thread::spawn(move || {
-                writer.set(Value::new(0));
-                writer.set(Value::new(1));
-            });
-            let mut got = Got::default();
-            while let Some(value) = reader.next() {
-                got.push(value);
-            }
-            assert_eq!(got.0, [0, 1]);
-            thread.join().unwrap();
-        });
+        model(2, || wait_for_two(ManyToOne::new(2).unwrap().split()));
     }
 
     #[test]

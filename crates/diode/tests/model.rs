@@ -1,9 +1,12 @@
 //! The rings against naive models: any sequence of operations on one thread gives what a queue of
 //! limited length gives.
 
+mod common;
+
 use std::collections::VecDeque;
 
-use diode::{Limits, ManyToOne, OneToOne, TryNextError, Weigh, Weighted};
+use common::Value;
+use diode::{Limits, ManyToOne, OneToOne, TryNextError, Weighted};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -43,23 +46,6 @@ struct Naive {
     queue: VecDeque<Value>,
     missed: u64,
     closed: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Value {
-    number: u64,
-    weight: usize,
-    bytes: usize,
-}
-
-impl Weigh for Value {
-    fn weight(&self) -> usize {
-        self.weight
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
 }
 
 impl Naive {

@@ -1,31 +1,16 @@
 //! The weighted ring from outside: limits, losses, waiting and closing, one scenario each.
 
+mod common;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
+use common::{Bell, Value};
 use diode::weighted::{Reader, Writer};
 use diode::{Budget, Error, Limits, TryNextError, Weigh, Weighted};
-
-/// Weighs what it says and remembers a number.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Value {
-    number: u64,
-    weight: usize,
-    bytes: usize,
-}
-
-impl Weigh for Value {
-    fn weight(&self) -> usize {
-        self.weight
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
 
 fn value(number: u64, weight: usize, bytes: usize) -> Value {
     Value {
@@ -47,22 +32,6 @@ fn drain(reader: &mut Reader<Value>) -> Vec<u64> {
     std::iter::from_fn(|| reader.try_next().ok())
         .map(|value| value.number)
         .collect()
-}
-
-/// Counts its wakes.
-#[derive(Default)]
-struct Bell(AtomicU64);
-
-impl Bell {
-    fn rung(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 #[test]
@@ -174,8 +143,7 @@ fn taking_several_takes_whole_values_and_at_least_one() {
 
 #[test]
 fn a_set_of_many_wakes_once() {
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(Arc::clone(&bell));
+    let (bell, waker) = Bell::new();
     let mut cx = Context::from_waker(&waker);
     let (writer, mut reader) = ring(100, 1000);
 
@@ -209,8 +177,7 @@ fn a_set_of_many_wakes_once() {
 
 #[test]
 fn only_the_last_waker_is_woken() {
-    let (old, new) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
-    let (old_waker, new_waker) = (Waker::from(Arc::clone(&old)), Waker::from(Arc::clone(&new)));
+    let ((old, old_waker), (new, new_waker)) = (Bell::new(), Bell::new());
     let (writer, mut reader) = ring(1, 1);
     assert!(
         reader
@@ -422,28 +389,11 @@ fn a_weightless_value_does_not_fit_into_a_ring_over_its_limit() {
 /// Without weight they would all fit, however many there are and whatever room was made for them.
 #[test]
 fn values_without_weight_are_taken_by_number() {
-    let (writer, mut reader) = Weighted::new(Limits {
-        weight: 10,
-        bytes: 10,
-    })
-    .unwrap()
-    .split();
-    writer.set_all((0..5).map(|_| Nothing));
+    let (writer, mut reader) = ring(10, 10);
+    writer.set_all((0..5).map(|number| value(number, 0, 0)));
     let mut taken = Vec::new();
     assert_eq!(reader.take_into(&mut taken, 0), 1);
     assert_eq!(reader.take_into(&mut taken, 3), 3);
     assert_eq!(reader.take_into(&mut taken, 3), 1);
     assert_eq!(reader.missed(), 0);
-}
-
-struct Nothing;
-
-impl Weigh for Nothing {
-    fn weight(&self) -> usize {
-        0
-    }
-
-    fn bytes(&self) -> usize {
-        0
-    }
 }

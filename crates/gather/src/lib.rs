@@ -315,9 +315,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_with_nothing_to_say_holds_no_buffer() {
-        let mut pairs: Vec<_> = (0..2 * SPARE).map(|_| duplex(LIMIT)).collect();
-        let mut gathers: Vec<_> = pairs
-            .drain(..)
+        let mut gathers: Vec<_> = (0..2 * SPARE)
+            .map(|_| duplex(LIMIT))
             .map(|(near, far)| (Gather::new(near), far))
             .collect();
         for (near, _) in &mut gathers {

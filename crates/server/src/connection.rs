@@ -24,11 +24,12 @@ use crate::{
     tls,
 };
 
-/// Under TLS, which otherwise reads 4 KiB at a time: a full record and its header in one go.
+/// Under TLS, which otherwise reads 4 KiB at a time: a message of a hundred envelopes in one go.
 const READ_BUFFER: usize = 48 * 1024;
 
-/// Per stream. A small window is what holds a flood back while subscribers catch up: with large
-/// ones a producer at full speed overruns the rings before their readers have run.
+/// Per stream: what a producer may send ahead of its turn ([`pace`](crate::pace)), which thousands of
+/// them may do at once. Half of it is more than a message of a hundred envelopes, so that not each of
+/// those asks for an update of the window.
 const STREAM_WINDOW: u32 = 96 * 1024;
 
 /// Per connection, for many streams at once.

@@ -145,14 +145,11 @@ pub(crate) fn draining() -> Status {
 struct Ingest(Services);
 
 impl Ingest {
-    /// Returns how many bytes it was.
-    fn send(&self, message: Message) -> Result<usize, Status> {
-        let bytes = message.byte_len();
+    fn send(&self, message: Message) -> Result<(), Status> {
         self.0
             .router
             .ingress()
             .send(message)
-            .map(|()| bytes)
             .map_err(|_| draining())
     }
 }
@@ -165,7 +162,8 @@ impl ClientStreamingService<Message> for Ingest {
         let service = Self(self.0.clone());
         let drain = self.0.drain.clone();
         Box::pin(each(request.into_inner(), drain, move |message| {
-            service.send(message)
+            let bytes = message.byte_len();
+            service.send(message).map(|()| bytes)
         }))
     }
 }
@@ -235,7 +233,7 @@ impl UnaryService<Message> for Ingest {
 
     fn call(&mut self, request: tonic::Request<Message>) -> Reply<()> {
         let sent = self.send(request.into_inner());
-        Box::pin(async move { sent.map(|_bytes| tonic::Response::new(())) })
+        Box::pin(async move { sent.map(tonic::Response::new) })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Writers and readers of diode's lock-free rings, for the thread sanitizer to watch: `cargo xtask sanitize
-//! thread` builds and runs it.
+//! Writers and readers of diode's lock-free rings, for the thread sanitizer to watch: `cargo xtask
+//! sanitize thread` builds and runs it.
 //!
 //! The standard library isn't built with the sanitizer, which then can't see how libtest, scoped
 //! threads and channels synchronise, and reports races that are none. So this is a plain `main` that

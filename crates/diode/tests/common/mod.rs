@@ -1,5 +1,5 @@
-//! What several test files need: a waker that counts, a value that counts its drops, and sizes that
-//! shrink where every step is slow.
+//! What several test files need: a waker that counts, values that count their drops or weigh what
+//! they are told to, and sizes that shrink where every step is slow.
 
 #![allow(dead_code, reason = "no test file needs all of it")]
 
@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Wake, Waker};
 use std::time::Duration;
+
+use diode::Weigh;
 
 /// After this long something hangs. Never a measure of speed.
 pub const HANG: Duration = Duration::from_secs(60);
@@ -62,6 +64,24 @@ impl Population {
 pub struct Counted {
     pub number: u64,
     _alive: Population,
+}
+
+/// Weighs what it says and remembers a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Value {
+    pub number: u64,
+    pub weight: usize,
+    pub bytes: usize,
+}
+
+impl Weigh for Value {
+    fn weight(&self) -> usize {
+        self.weight
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 /// Small and repeatable pseudo-random numbers (xorshift).

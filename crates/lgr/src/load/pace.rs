@@ -29,8 +29,7 @@ impl Pacer {
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         #[allow(
             deprecated,
-            reason = "unsound only for types that change or close their descriptor; its successor \
-                      is an unsafe function"
+            reason = "unsound only for types that change or close their descriptor, unlike this one"
         )]
         let timer = AsyncFd::new(timer)?;
         Ok(Self { timer, armed: None })

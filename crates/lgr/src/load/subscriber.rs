@@ -101,8 +101,8 @@ impl GroupState {
     }
 }
 
-/// Subscribes, says so by calling `ready`, and reads for ever. Latencies count for
-/// what was sent within `window`.
+/// Subscribes, says so by calling `ready`, and reads for ever. Latencies count for what was sent
+/// within `window`.
 pub(crate) async fn follow(
     state: Arc<GroupState>,
     index: usize,
