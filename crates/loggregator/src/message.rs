@@ -1,5 +1,5 @@
-//! A received message as one shared object: its bytes, copied once into an allocation of exact
-//! size, and a table that says where each envelope ends and what routing needs of it.
+//! A received message as one shared object: its bytes, in an allocation of exact size, and a table
+//! that says where each envelope ends and what routing needs of it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -100,38 +100,28 @@ impl Message {
     /// is taken as a whole or not at all.
     pub fn parse(bytes: &[u8], limits: Limits) -> Result<Self, Error> {
         limits.check(bytes.len())?;
-        let mut table = Table::default();
-        let mut stored = Vec::new();
-        // Where the stretch of elements starts that was read but not copied yet.
-        let mut uncopied = 0;
-        // What was left out so far.
-        let mut dropped = 0;
-        let mut at = Cursor::new(bytes, bytes.len());
-        loop {
-            let start = at.position();
-            let element = at.next_key().and_then(|key| match key {
-                None => Ok(Element::End),
-                Some(BATCH) => at.nested().map(Element::Envelope),
-                Some(unknown) => at.skip(unknown, 1).map(|()| Element::Unknown),
-            });
-            match element.map_err(|fault| table.error(fault))? {
-                Element::End => break,
-                Element::Envelope(envelope) => {
-                    if table.rows.is_empty() {
-                        table.expect(bytes.len(), at.position() - start);
-                    }
-                    table.read(envelope, at.position() - dropped)?;
-                }
-                Element::Unknown => {
-                    stored.extend_from_slice(&bytes[uncopied..start]);
-                    uncopied = at.position();
-                    dropped += uncopied - start;
-                }
-            }
-        }
-        stored.reserve_exact(bytes.len() - uncopied);
-        stored.extend_from_slice(&bytes[uncopied..]);
-        Ok(table.message(stored))
+        let (table, rebuilt) = Table::of_batch(bytes)?;
+        Ok(table.message(rebuilt.unwrap_or_else(|| bytes.to_vec())))
+    }
+
+    /// As [`parse`](Self::parse), for bytes that nobody else needs: they are kept instead of copied,
+    /// unless the batch has unknown fields.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    ///
+    /// ```
+    /// use loggregator::{Limits, Message};
+    ///
+    /// let message = Message::from_vec(vec![0x0A, 2, 0x12, 0], Limits::default())?;
+    /// assert_eq!(message.len(), 1);
+    /// # Ok::<(), loggregator::Error>(())
+    /// ```
+    pub fn from_vec(bytes: Vec<u8>, limits: Limits) -> Result<Self, Error> {
+        limits.check(bytes.len())?;
+        let (table, rebuilt) = Table::of_batch(&bytes)?;
+        Ok(table.message(rebuilt.unwrap_or(bytes)))
     }
 
     /// Checks a single serialized `Envelope` and stores it as a batch of one.
@@ -345,6 +335,44 @@ struct Table {
 }
 
 impl Table {
+    /// Reads a batch, and rebuilds it if it has fields that are not kept.
+    fn of_batch(bytes: &[u8]) -> Result<(Self, Option<Vec<u8>>), Error> {
+        let mut table = Self::default();
+        let mut rebuilt = Vec::new();
+        // Where the stretch of elements starts that was read but not copied yet.
+        let mut uncopied = 0;
+        // What was left out so far.
+        let mut dropped = 0;
+        let mut at = Cursor::new(bytes, bytes.len());
+        loop {
+            let start = at.position();
+            let element = at.next_key().and_then(|key| match key {
+                None => Ok(Element::End),
+                Some(BATCH) => at.nested().map(Element::Envelope),
+                Some(unknown) => at.skip(unknown, 1).map(|()| Element::Unknown),
+            });
+            match element.map_err(|fault| table.error(fault))? {
+                Element::End => break,
+                Element::Envelope(envelope) => {
+                    if table.rows.is_empty() {
+                        table.expect(bytes.len(), at.position() - start);
+                    }
+                    table.read(envelope, at.position() - dropped)?;
+                }
+                Element::Unknown => {
+                    rebuilt.extend_from_slice(&bytes[uncopied..start]);
+                    uncopied = at.position();
+                    dropped += uncopied - start;
+                }
+            }
+        }
+        if dropped == 0 {
+            return Ok((table, None));
+        }
+        rebuilt.extend_from_slice(&bytes[uncopied..]);
+        Ok((table, Some(rebuilt)))
+    }
+
     /// Envelopes of one message tend to be of a size: makes room for as many as `bytes` would hold,
     /// within reason, so that the table seldom grows.
     fn expect(&mut self, bytes: usize, first: usize) {

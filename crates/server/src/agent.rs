@@ -35,7 +35,10 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::tls;
+use crate::{
+    grpc::{PREFIX, prefix},
+    tls,
+};
 
 /// How long the agent may take: to accept a connection, and to take a pulse.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -278,9 +281,8 @@ fn nanoseconds() -> i64 {
 /// An envelope as gRPC sends it: not compressed, its length, its bytes.
 fn frame(envelope: &v2::Envelope) -> Bytes {
     let length = envelope.encoded_len();
-    let mut frame = BytesMut::with_capacity(5 + length);
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(length).expect("a metric's envelope is small"));
+    let mut frame = BytesMut::with_capacity(PREFIX + length);
+    frame.put_slice(&prefix(length));
     envelope.encode(&mut frame).expect("the buffer grows");
     frame.freeze()
 }

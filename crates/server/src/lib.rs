@@ -5,11 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod agent;
-mod codec;
 mod connection;
 mod debug;
+mod delivery;
 mod drops;
 mod error;
+mod grpc;
 pub mod logging;
 mod metrics;
 mod pace;
@@ -24,5 +25,5 @@ mod tls;
 
 pub use connection::Keepalive;
 pub use error::Error;
+pub use grpc::MAX_REQUEST_BYTES;
 pub use server::Server;
-pub use service::MAX_REQUEST_BYTES;

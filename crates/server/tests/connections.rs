@@ -18,7 +18,7 @@ use std::{
 use bytes::Bytes;
 use common::*;
 use h2::{Ping, Reason};
-use http::Request;
+use http::{HeaderValue, Request};
 use lgr::client::{BatchedReceiver, Client, Options, every_kind};
 use loggregator::v2;
 use process::Process;
@@ -143,6 +143,36 @@ async fn pings_are_answered_however_many() {
     let response = time::timeout(PATIENCE, response).await.unwrap().unwrap();
     assert_eq!(response.headers()["grpc-status"], "12");
     assert!(!raw.driver.is_finished());
+}
+
+#[tokio::test]
+async fn requests_that_are_not_understood_say_why() {
+    let server = start(&[]);
+    let mut raw = Raw::connect(server.grpc_address()).await;
+    let mut answer = async |name: &'static str, value: &'static str| {
+        let mut request = request(v2::INGRESS_BATCH_SENDER);
+        request
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+        let (response, mut body) = raw.requests.send_request(request, false).unwrap();
+        let empty_batch = Bytes::from_static(&[0; 5]);
+        // which may come too late
+        let _ = body.send_data(empty_batch, true);
+        time::timeout(PATIENCE, response).await.unwrap().unwrap()
+    };
+
+    let response = answer("grpc-encoding", "gzip").await;
+    assert_eq!(response.headers()["grpc-status"], "12");
+    assert_eq!(response.headers()["grpc-accept-encoding"], "identity");
+
+    let response = answer("content-type", "application/json").await;
+    assert_eq!(response.status(), 415);
+
+    let response = answer("grpc-encoding", "identity").await;
+    assert_eq!(response.headers()["content-type"], "application/grpc");
+    let mut body = response.into_body();
+    assert_eq!(body.data().await.unwrap().unwrap(), &[0; 5][..]);
+    assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
 }
 
 /// Field case R17.

@@ -137,6 +137,8 @@ fn value<'a>(rest: &mut &'a [u8], number: u64, wire_type: u64) -> Option<&'a [u8
 pub fn check(bytes: &[u8]) {
     let limits = Limits::default();
     let message = Message::parse(bytes, limits);
+    let kept = Message::from_vec(bytes.to_vec(), limits);
+    assert_eq!(kept.as_ref().err(), message.as_ref().err());
     let Some(expected) = decode(bytes) else {
         assert!(message.is_err(), "a full decoder refuses this");
         return;
@@ -145,6 +147,8 @@ pub fn check(bytes: &[u8]) {
 
     assert_eq!(message.len(), expected.batch.len());
     let whole = message.whole();
+    let kept = kept.expect("copied or kept is the same");
+    assert_eq!(kept.whole().bytes(), whole.bytes());
     same(
         &decode(whole.bytes()).expect("stored bytes are well formed"),
         &expected,
@@ -152,6 +156,7 @@ pub fn check(bytes: &[u8]) {
     for (index, envelope) in expected.batch.iter().enumerate() {
         let facts = message.facts(index);
         same_facts(facts, envelope);
+        same_facts(kept.facts(index), envelope);
         same_forms(facts, envelope);
         let alone = Message::parse_envelope(facts.bytes(), limits).expect("well formed alone");
         same_facts(alone.facts(0), envelope);
