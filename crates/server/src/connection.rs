@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// Without it there would be steps of 40 ms in the latency of small batches.
+    /// Field case R13: without it there would be steps of 40 ms in the latency of small batches.
     #[tokio::test]
     async fn accepted_sockets_do_not_delay() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -62,7 +62,10 @@ impl Services {
                     .await
             }
             v2::INGRESS_SEND => {
-                self.ingest(batch(messages.only().await?)?)?;
+                let message = messages.only().await?;
+                poll_fn(pace::poll_turn).await;
+                pace::took(message.len());
+                self.ingest(batch(message)?)?;
                 Ok(grpc::done())
             }
             v2::EGRESS_BATCHED_RECEIVER => {
