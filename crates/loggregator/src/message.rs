@@ -99,9 +99,7 @@ impl Message {
     /// [`Error::TooLarge`], or [`Error::Malformed`] if anything in any envelope is wrong: a message
     /// is taken as a whole or not at all.
     pub fn parse(bytes: &[u8], limits: Limits) -> Result<Self, Error> {
-        limits.check(bytes.len())?;
-        let (table, rebuilt) = Table::of_batch(bytes)?;
-        Ok(table.message(rebuilt.unwrap_or_else(|| bytes.to_vec())))
+        Self::of_batch(bytes, limits)
     }
 
     /// As [`parse`](Self::parse), for bytes that nobody else needs: they are kept instead of copied,
@@ -119,9 +117,46 @@ impl Message {
     /// # Ok::<(), loggregator::Error>(())
     /// ```
     pub fn from_vec(bytes: Vec<u8>, limits: Limits) -> Result<Self, Error> {
+        Self::of_batch(bytes, limits)
+    }
+
+    fn of_batch(whole: impl AsRef<[u8]> + Into<Vec<u8>>, limits: Limits) -> Result<Self, Error> {
+        let bytes = whole.as_ref();
         limits.check(bytes.len())?;
-        let (table, rebuilt) = Table::of_batch(&bytes)?;
-        Ok(table.message(rebuilt.unwrap_or(bytes)))
+        let mut table = Table::default();
+        let mut rebuilt = Vec::new();
+        // Where the stretch of elements starts that was read but not copied yet.
+        let mut uncopied = 0;
+        // What was left out so far.
+        let mut dropped = 0;
+        let mut at = Cursor::new(bytes, bytes.len());
+        loop {
+            let start = at.position();
+            let element = at.next_key().and_then(|key| match key {
+                None => Ok(Element::End),
+                Some(BATCH) => at.nested().map(Element::Envelope),
+                Some(unknown) => at.skip(unknown, 1).map(|()| Element::Unknown),
+            });
+            match element.map_err(|fault| table.error(fault))? {
+                Element::End => break,
+                Element::Envelope(envelope) => {
+                    if table.rows.is_empty() {
+                        table.expect(bytes.len(), at.position() - start);
+                    }
+                    table.read(envelope, at.position() - dropped)?;
+                }
+                Element::Unknown => {
+                    rebuilt.extend_from_slice(&bytes[uncopied..start]);
+                    uncopied = at.position();
+                    dropped += uncopied - start;
+                }
+            }
+        }
+        if dropped == 0 {
+            return Ok(table.message(whole.into()));
+        }
+        rebuilt.extend_from_slice(&bytes[uncopied..]);
+        Ok(table.message(rebuilt))
     }
 
     /// Checks a single serialized `Envelope` and stores it as a batch of one.
@@ -335,44 +370,6 @@ struct Table {
 }
 
 impl Table {
-    /// Reads a batch, and rebuilds it if it has fields that are not kept.
-    fn of_batch(bytes: &[u8]) -> Result<(Self, Option<Vec<u8>>), Error> {
-        let mut table = Self::default();
-        let mut rebuilt = Vec::new();
-        // Where the stretch of elements starts that was read but not copied yet.
-        let mut uncopied = 0;
-        // What was left out so far.
-        let mut dropped = 0;
-        let mut at = Cursor::new(bytes, bytes.len());
-        loop {
-            let start = at.position();
-            let element = at.next_key().and_then(|key| match key {
-                None => Ok(Element::End),
-                Some(BATCH) => at.nested().map(Element::Envelope),
-                Some(unknown) => at.skip(unknown, 1).map(|()| Element::Unknown),
-            });
-            match element.map_err(|fault| table.error(fault))? {
-                Element::End => break,
-                Element::Envelope(envelope) => {
-                    if table.rows.is_empty() {
-                        table.expect(bytes.len(), at.position() - start);
-                    }
-                    table.read(envelope, at.position() - dropped)?;
-                }
-                Element::Unknown => {
-                    rebuilt.extend_from_slice(&bytes[uncopied..start]);
-                    uncopied = at.position();
-                    dropped += uncopied - start;
-                }
-            }
-        }
-        if dropped == 0 {
-            return Ok((table, None));
-        }
-        rebuilt.extend_from_slice(&bytes[uncopied..]);
-        Ok((table, Some(rebuilt)))
-    }
-
     /// Envelopes of one message tend to be of a size: makes room for as many as `bytes` would hold,
     /// within reason, so that the table seldom grows.
     fn expect(&mut self, bytes: usize, first: usize) {
