@@ -1,6 +1,7 @@
 //! The rings by themselves, against what one would use instead. Values are 64-bit numbers.
 //!
-//! - `set and take/WHAT`: one value in and out on one thread (processor time).
+//! - `set and take/WHAT`: one value in and out on one thread (processor time), and as a yardstick the
+//!   locked instruction that a `set` of one-to-one has.
 //! - `overrun/WHAT`: setting on a ring that is full and that nobody reads, on one thread (processor
 //!   time). Drop-on-full channels refuse here, which is less work than to overwrite.
 //! - `writers-2/room/WHAT`: two writers at once, with room for all values; the ring is drained
@@ -17,6 +18,7 @@ mod together;
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -152,6 +154,11 @@ macro_rules! for_each_shared {
 
 fn one_thread(criterion: &mut Criterion<ThreadTime>) {
     let mut group = criterion.benchmark_group("set and take");
+    // the yardstick: what a writer must do that sees a waiting reader's flag
+    group.bench_function("nothing but a locked add", |bencher| {
+        let tail = AtomicU64::new(0);
+        bencher.iter(|| black_box(&tail).fetch_add(4, AcqRel));
+    });
     set_and_take(&mut group, "one-to-one", one_to_one);
     for_each_shared!(set_and_take(&mut group));
     group.finish();

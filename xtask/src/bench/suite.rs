@@ -64,6 +64,17 @@ pub fn names(root: &Path) -> Vec<String> {
     names
 }
 
+/// Where the work tree at `root` is built: each in a place of its own. Cargo tells packages apart by where
+/// they are in their workspace, which is the same in all work trees of one repository; in a common
+/// place it would take the executables of one for those of the other.
+fn target_dir(root: &Path) -> PathBuf {
+    if root == cargo::root() {
+        cargo::target_dir()
+    } else {
+        root.join("target")
+    }
+}
+
 /// Builds the benchmarks of the work tree at `root`: those executables of `only` that it has, or all.
 ///
 /// # Errors
@@ -74,8 +85,7 @@ pub fn build(root: &Path, only: Option<&[String]>) -> Result<Vec<Executable>> {
         .current_dir(root)
         .args(["bench", "--package", "benches", "--no-run"])
         .arg("--message-format=json-render-diagnostics")
-        // Another work tree shares what both have in common.
-        .env("CARGO_TARGET_DIR", cargo::target_dir())
+        .env("CARGO_TARGET_DIR", target_dir(root))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit());
@@ -255,6 +265,49 @@ mod tests {
     fn reads_the_list() {
         let output = "router_noop: benchmark\nrouter_fanout/spin/4: benchmark\n\nother\n";
         assert_eq!(parse_list(output), ["router_noop", "router_fanout/spin/4"]);
+    }
+
+    /// A workspace whose benchmark is called `word`.
+    fn workspace(word: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("benches/benches")).unwrap();
+        fs::create_dir_all(dir.path().join("benches/src")).unwrap();
+        for (path, content) in [
+            (
+                "Cargo.toml",
+                "workspace = { members = ['benches'], resolver = '3' }".into(),
+            ),
+            (
+                "benches/Cargo.toml",
+                "package = { name = 'benches', edition = '2024' }
+                bench = [{ name = 'words', harness = false }]"
+                    .into(),
+            ),
+            (
+                "benches/src/lib.rs",
+                format!("pub const WORD: &str = {word:?};"),
+            ),
+            (
+                "benches/benches/words.rs",
+                r#"fn main() { println!("{}: benchmark", benches::WORD); }"#.to_owned(),
+            ),
+        ] {
+            fs::write(dir.path().join(path), content).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn work_trees_do_not_get_each_others_executables() {
+        let trees = ["first", "second"].map(|word| (word, workspace(word)));
+        let built = trees.each_ref().map(|(word, tree)| {
+            let executables = build(tree.path(), None).unwrap();
+            (*word, executables)
+        });
+        for (word, executables) in built {
+            assert_eq!(executables.len(), 1);
+            assert_eq!(executables[0].list().unwrap(), [word]);
+        }
     }
 
     #[test]
