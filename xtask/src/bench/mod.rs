@@ -10,6 +10,7 @@ mod baseline;
 mod chart;
 mod compare;
 mod instructions;
+mod peers;
 mod report;
 mod results;
 mod revision;

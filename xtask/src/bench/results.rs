@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::baseline::{Fingerprint, Samples};
 use super::compare::Judgement;
-use super::stats;
+use super::{peers, stats};
 
 /// Everything that a run found.
 #[derive(Clone, Debug)]
@@ -49,13 +49,20 @@ impl Results {
 
     /// The table.
     pub fn table(&self) -> String {
-        let mut lines = Vec::new();
         let compared = self.base.is_some();
-        lines.push(if compared {
+        let measured = self.rows.iter().filter(|row| !row.new.is_empty());
+        let times = measured.map(|row| (row.name.as_str(), stats::median(&row.new)));
+        let mut ratios = peers::ratios(&times.collect());
+        let mut lines = vec![if compared {
             ["name", "base", "now", "change", "p", "n", ""].map(String::from)
         } else {
-            ["name", "time", "", "", "", "n", ""].map(String::from)
-        });
+            let last = if ratios.is_empty() {
+                ""
+            } else {
+                "held against"
+            };
+            ["name", "time", "", "", "", "n", last].map(String::from)
+        }];
         for row in &self.rows {
             let time = |sample: &[f64]| match sample {
                 [] => "-".to_owned(),
@@ -83,7 +90,7 @@ impl Results {
                     empty(),
                     empty(),
                     n,
-                    empty(),
+                    ratios.remove(row.name.as_str()).unwrap_or_default(),
                 ]);
             }
         }
