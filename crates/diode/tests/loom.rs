@@ -8,13 +8,15 @@
 //! Each model checks conservation, the order of what is delivered, and by tracked allocations that
 //! every value is dropped exactly once. A lost wake-up shows as a deadlock. Each is explored
 //! completely up to the number of pre-emptions that it names, where one more takes about ten times as
-//! long; all of them take about half a minute on two cores. `LOOM_MAX_DURATION` ends each model after
+//! long; all of them take about a minute on two cores. `LOOM_MAX_DURATION` ends each model after
 //! so many seconds.
 
 #![cfg(diode_loom)]
 
 use diode::{Limits, ManyToOne, OneToOne, TryNextError, Weigh, Weighted};
 use loom::alloc::Track;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread;
 
 /// A value whose leak or double drop fails the model.
@@ -37,6 +39,22 @@ impl Weigh for Value {
 
     fn bytes(&self) -> usize {
         8
+    }
+}
+
+/// Loom remembers the last access to a word only. So it does not see that one thread's load races with
+/// another thread's exchange, if that thread, too, loads the word first. A step on this word before an
+/// operation makes it try what comes before and after.
+#[derive(Clone)]
+struct Steps(Arc<AtomicUsize>);
+
+impl Steps {
+    fn new() -> Self {
+        Self(Arc::new(AtomicUsize::new(0)))
+    }
+
+    fn step(&self) {
+        self.0.fetch_add(1, Relaxed);
     }
 }
 
@@ -70,6 +88,18 @@ impl Got {
             self.0
         );
     }
+}
+
+/// The reader may go to sleep before the first value, between the two, and before the end.
+fn wait_for_two(mut set: impl FnMut(Value) + Send + 'static, reader: impl Iterator<Item = Value>) {
+    let thread = thread::spawn(move || {
+        set(Value::new(0));
+        set(Value::new(1));
+    });
+    let mut got = Got::default();
+    reader.for_each(|value| got.push(value));
+    assert_eq!(got.0, [0, 1]);
+    thread.join().unwrap();
 }
 
 mod many_to_one {
@@ -152,19 +182,38 @@ mod many_to_one {
         });
     }
 
-    /// The writer may come around while the reader is in the middle of a copy.
+    /// With everybody else gone each slot takes values again, whatever was given up before.
+    fn is_whole(writer: &Writer<Value>, reader: &mut Reader<Value>, capacity: u64) {
+        let missed = reader.missed();
+        for _ in 0..2 {
+            (90..90 + capacity).for_each(|number| writer.set(Value::new(number)));
+            for number in 90..90 + capacity {
+                assert_eq!(
+                    reader.try_next().ok().map(|value| value.number()),
+                    Some(number)
+                );
+            }
+        }
+        assert_eq!(reader.missed(), missed);
+    }
+
+    /// The writer may come around while the reader is in the middle of a copy, and more than once.
     #[test]
     fn set_and_take() {
-        for capacity in [1, 2] {
-            model(3, move || {
+        for (capacity, sets, preemptions) in [(1, 3, 3), (2, 3, 3), (2, 5, 2)] {
+            model(preemptions, move || {
                 let (writer, mut reader) = ManyToOne::new(capacity).unwrap().split();
+                let (other, steps) = (writer.clone(), Steps::new());
+                let others_steps = steps.clone();
                 let thread = thread::spawn(move || {
-                    for number in 0..3 {
-                        writer.set(Value::new(number));
+                    for number in 0..sets {
+                        others_steps.step();
+                        other.set(Value::new(number));
                     }
                 });
                 let mut got = Got::default();
                 for _ in 0..2 {
+                    steps.step();
                     reader
                         .try_next()
                         .into_iter()
@@ -174,9 +223,42 @@ mod many_to_one {
                 while let Ok(value) = reader.try_next() {
                     got.push(value);
                 }
-                got.conserves(3, reader.missed());
+                got.conserves(sets, reader.missed());
+                is_whole(&writer, &mut reader, capacity as u64);
             });
         }
+    }
+
+    /// Both writers may come around while the reader is in the middle of a copy, and give up in any
+    /// order.
+    #[test]
+    fn two_writers_go_around_the_reader() {
+        model(2, || {
+            let (writer, mut reader) = ManyToOne::new(2).unwrap().split();
+            writer.set(Value::new(30));
+            writer.set(Value::new(31));
+            let threads = [10, 20].map(|number| {
+                let writer = writer.clone();
+                thread::spawn(move || {
+                    writer.set(Value::new(number));
+                    writer.set(Value::new(number + 1));
+                    writer.set(Value::new(number + 2));
+                })
+            });
+            let mut got = Got::default();
+            reader
+                .try_next()
+                .into_iter()
+                .for_each(|value| got.push(value));
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            while let Ok(value) = reader.try_next() {
+                got.push(value);
+            }
+            got.conserves(8, reader.missed());
+            is_whole(&writer, &mut reader, 2);
+        });
     }
 
     #[test]
@@ -201,28 +283,21 @@ mod many_to_one {
         });
     }
 
-    fn wait_for_two((writer, mut reader): (Writer<Value>, Reader<Value>)) {
-        let thread = thread::spawn(move || {
-            writer.set(Value::new(0));
-            writer.set(Value::new(1));
-        });
-        let mut got = Got::default();
-        while let Some(value) = reader.next() {
-            got.push(value);
-        }
-        assert_eq!(got.0, [0, 1]);
-        thread.join().unwrap();
-    }
-
     #[test]
     fn wait_and_wake() {
-        model(2, || wait_for_two(slept_on(2)));
+        model(2, || {
+            let (writer, reader) = slept_on(2);
+            wait_for_two(move |value| writer.set(value), reader);
+        });
     }
 
     /// The reader may meet a writer that does not look for its mark.
     #[test]
     fn wait_for_the_first_time() {
-        model(2, || wait_for_two(ManyToOne::new(2).unwrap().split()));
+        model(2, || {
+            let (writer, reader) = ManyToOne::new(2).unwrap().split();
+            wait_for_two(move |value| writer.set(value), reader);
+        });
     }
 
     #[test]
@@ -395,17 +470,8 @@ mod one_to_one {
     #[test]
     fn wait_and_wake() {
         model(3, || {
-            let (mut writer, mut reader) = OneToOne::new(2).unwrap().split();
-            let thread = thread::spawn(move || {
-                writer.set(Value::new(0));
-                writer.set(Value::new(1));
-            });
-            let mut got = Got::default();
-            while let Some(value) = reader.next() {
-                got.push(value);
-            }
-            assert_eq!(got.0, [0, 1]);
-            thread.join().unwrap();
+            let (mut writer, reader) = OneToOne::new(2).unwrap().split();
+            wait_for_two(move |value| writer.set(value), reader);
         });
     }
 

@@ -90,10 +90,13 @@ const OPEN: u64 = 1;
 /// thread to come back.
 const SPINS: u32 = if cfg!(diode_loom) { 0 } else { 100 };
 
-/// How long a writer pauses that lost the race for a ticket: about a microsecond, time for the other
-/// one to do some thirty sets. With a quarter of it two writers can fall into step, and then each set
-/// takes 220 ns instead of 33 (`cargo xtask bench diode`, `writers-2`).
-const PAUSES: u32 = if cfg!(diode_loom) { 0 } else { 64 };
+/// How long a writer pauses that lost the race for a ticket, in turns of `spin_loop`: so long the
+/// first time, twice as long each further time, and at last it takes a ticket in any case. With
+/// shorter pauses, or with a single one, two writers fall into step: then they fetch each cache line
+/// from each other for each set, which takes up to 130 ns instead of 20 (`cargo xtask bench diode`,
+/// `writers-2`).
+const FIRST_PAUSE: u32 = 8;
+const PAUSES: u32 = if cfg!(diode_loom) { 1 } else { 6 };
 
 const CACHE_LINE: usize = 64;
 
@@ -234,9 +237,11 @@ impl<T> Ring<T> {
     // --- The writers' side ---
 
     pub(super) fn set(&self, value: T) {
-        let Some(ticket) = self.ticket() else { return };
+        let Some((ticket, state)) = self.ticket() else {
+            return;
+        };
         let slot = self.slot(ticket);
-        let Some(claim) = self.claim(slot, ticket) else {
+        let Some(claim) = self.claim(slot, ticket, state) else {
             return;
         };
         let replaced = slot.value.with_mut(|cell| {
@@ -253,36 +258,36 @@ impl<T> Ring<T> {
         drop(replaced); // foreign code comes last, when the ring is whole
     }
 
-    /// The next ticket, or `None` if the ring is closed: that ticket counts as missed.
+    /// The next ticket and what its slot looked like, or `None` if the ring is closed: that ticket
+    /// counts as missed.
     ///
     /// An exchange that fails means that another writer is at it in this very moment. A pause lets
-    /// it do several sets with all cache lines at hand. Otherwise the two of them fetch each line
-    /// from each other for each set, which takes both more than twice as long. It is one short pause,
-    /// and then there is a ticket in any case.
+    /// it do several sets with all cache lines at hand. It also matters to look at the slot before
+    /// the ticket is ours: if that has to come from another processor, the other writer is ahead by
+    /// then, the exchange fails, and it is this writer alone that pauses.
     #[inline]
-    fn ticket(&self) -> Option<u64> {
+    fn ticket(&self) -> Option<(u64, u64)> {
         let mut tail = self.tail.load(Relaxed);
-        let next = tail.wrapping_add(STEP);
-        if tail & CLOSED != 0
-            || self
-                .tail
-                .compare_exchange(tail, next, Relaxed, Relaxed)
-                .is_err()
-        {
-            if tail & CLOSED == 0 {
-                (0..PAUSES).for_each(|_| spin_loop());
+        let mut pauses = 0;
+        while tail & CLOSED == 0 && pauses < PAUSES {
+            let state = self.slot(tail).state.load(Relaxed);
+            let next = tail.wrapping_add(STEP);
+            match self.tail.compare_exchange(tail, next, Relaxed, Relaxed) {
+                Ok(_) => return Some((tail, state)),
+                Err(actual) => tail = actual,
             }
-            tail = self.tail.fetch_add(STEP, Relaxed);
+            (0..FIRST_PAUSE << pauses).for_each(|_| spin_loop());
+            pauses += 1;
         }
-        (tail & CLOSED == 0).then_some(position(tail))
+        let tail = self.tail.fetch_add(STEP, Relaxed);
+        (tail & CLOSED == 0).then(|| (tail, self.slot(tail).state.load(Relaxed)))
     }
 
     /// Exclusive access to the slot, or `None` if the ticket and its value are lost.
     #[inline]
-    fn claim(&self, slot: &Slot<T>, ticket: u64) -> Option<Claim> {
+    fn claim(&self, slot: &Slot<T>, ticket: u64, mut state: u64) -> Option<Claim> {
         let looks = if self.sleeps.load(Relaxed) { LOOKS } else { 0 };
         let mut spins = 0;
-        let mut state = slot.state.load(Relaxed);
         loop {
             if later(position(state), ticket) {
                 return None; // lapped, as the reader finds out by itself
