@@ -28,9 +28,10 @@ use crate::{
 const READ_BUFFER: usize = 48 * 1024;
 
 /// Per stream: what a producer may send ahead of its turn ([`pace`](crate::pace)), which thousands of
-/// them may do at once. Half of it is more than a message of a hundred envelopes, so that not each of
-/// those asks for an update of the window.
-const STREAM_WINDOW: u32 = 96 * 1024;
+/// them may do at once. The library opens the window again when a third of it is used up, by a write
+/// that wakes the producer. A third is more than a message of a hundred envelopes, so that not each of
+/// those costs such a write.
+const STREAM_WINDOW: u32 = 128 * 1024;
 
 /// Per connection, for many streams at once.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;

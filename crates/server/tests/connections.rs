@@ -22,6 +22,7 @@ use http::{HeaderValue, Request};
 use lgr::client::{BatchedReceiver, Client, Options, every_kind};
 use loggregator::v2;
 use process::Process;
+use prost::Message as _;
 use server::{Keepalive, Server};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -173,6 +174,41 @@ async fn requests_that_are_not_understood_say_why() {
     let mut body = response.into_body();
     assert_eq!(body.data().await.unwrap().unwrap(), &[0; 5][..]);
     assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+}
+
+/// A producer that sends messages of a hundred envelopes is not told after each of them that it may
+/// send more: that is a write, which wakes it up.
+#[tokio::test]
+async fn not_every_message_takes_an_update_of_the_window() {
+    let server = start(&[]);
+    let mut raw = Raw::connect(server.grpc_address()).await;
+    let (_answer, mut body) = raw
+        .requests
+        .send_request(request(v2::INGRESS_BATCH_SENDER), false)
+        .unwrap();
+    body.reserve_capacity(1 << 30);
+    raw.ping().await;
+    let window = body.capacity();
+    let message = batch((0..100).map(|_| log("a", vec![0; 320]))).encode_to_vec();
+    let message = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+    assert_eq!(message.len() / 1_000, 33);
+
+    let mut unchanged = 0;
+    for sent in 1..=30 {
+        let before = body.capacity();
+        body.send_data(Bytes::from(message.clone()), false).unwrap();
+        let taken = || server.router().counters().ingress == 100 * sent;
+        eventually("the message is taken", taken).await;
+        // an update goes out with the answer to the second at the latest
+        raw.ping().await;
+        raw.ping().await;
+        unchanged += u64::from(body.capacity() == before - message.len());
+    }
+    assert!((10..30).contains(&unchanged), "no update after {unchanged}");
+    assert!(
+        body.capacity() > window / 2,
+        "all that was taken is given back"
+    );
 }
 
 /// Field case R17.
