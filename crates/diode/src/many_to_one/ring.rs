@@ -237,10 +237,9 @@ impl<T> Ring<T> {
     // --- The writers' side ---
 
     pub(super) fn set(&self, value: T) {
-        let Some((ticket, state)) = self.ticket() else {
+        let Some((ticket, slot, state)) = self.ticket() else {
             return;
         };
-        let slot = self.slot(ticket);
         let Some(claim) = self.claim(slot, ticket, state) else {
             return;
         };
@@ -258,29 +257,31 @@ impl<T> Ring<T> {
         drop(replaced); // foreign code comes last, when the ring is whole
     }
 
-    /// The next ticket and what its slot looked like, or `None` if the ring is closed: that ticket
-    /// counts as missed.
+    /// The next ticket, its slot and what that looked like; or `None` if the ring is closed: that
+    /// ticket counts as missed.
     ///
     /// An exchange that fails means that another writer is at it in this very moment. A pause lets
     /// it do several sets with all cache lines at hand. It also matters to look at the slot before
     /// the ticket is ours: if that has to come from another processor, the other writer is ahead by
     /// then, the exchange fails, and it is this writer alone that pauses.
     #[inline]
-    fn ticket(&self) -> Option<(u64, u64)> {
+    fn ticket(&self) -> Option<(u64, &Slot<T>, u64)> {
         let mut tail = self.tail.load(Relaxed);
         let mut pauses = 0;
         while tail & CLOSED == 0 && pauses < PAUSES {
-            let state = self.slot(tail).state.load(Relaxed);
+            let slot = self.slot(tail);
+            let state = slot.state.load(Relaxed);
             let next = tail.wrapping_add(STEP);
             match self.tail.compare_exchange(tail, next, Relaxed, Relaxed) {
-                Ok(_) => return Some((tail, state)),
+                Ok(_) => return Some((tail, slot, state)),
                 Err(actual) => tail = actual,
             }
             (0..FIRST_PAUSE << pauses).for_each(|_| spin_loop());
             pauses += 1;
         }
         let tail = self.tail.fetch_add(STEP, Relaxed);
-        (tail & CLOSED == 0).then(|| (tail, self.slot(tail).state.load(Relaxed)))
+        let slot = self.slot(position(tail));
+        (tail & CLOSED == 0).then(|| (tail, slot, slot.state.load(Relaxed)))
     }
 
     /// Exclusive access to the slot, or `None` if the ticket and its value are lost.
