@@ -36,7 +36,8 @@ pub fn ratios<'a>(times: &HashMap<&'a str, f64>) -> HashMap<&'a str, String> {
 /// The segment that tells what `name` is held against, and the time of that.
 fn held_against(name: &str, times: &HashMap<&str, f64>) -> Option<(&'static str, f64)> {
     let (executable, benchmark) = name.split_once('/')?;
-    HELD_AGAINST.iter().find_map(|(of, theirs, ours)| {
+    let mut of_it = HELD_AGAINST.iter().filter(|(of, ..)| *of == executable);
+    of_it.find_map(|(_, theirs, ours)| {
         let at = benchmark
             .split('/')
             .position(|segment| segment == *theirs)?;
@@ -48,7 +49,7 @@ fn held_against(name: &str, times: &HashMap<&str, f64>) -> Option<(&'static str,
         let time = times
             .get(same.as_str())
             .or_else(|| times.get(without_number.as_str()))?;
-        (*of == executable).then_some((*ours, *time))
+        Some((*ours, *time))
     })
 }
 

@@ -117,7 +117,8 @@ impl<T> Writer<T> {
     /// Stores `value` as the newest; if the ring is full, the oldest value makes room and is dropped
     /// here.
     ///
-    /// Never fails and never waits. On a closed ring the value is dropped and counted as missed.
+    /// Never fails and never waits for anybody; a writer that meets another one at it pauses, for a
+    /// dozen microseconds at most. On a closed ring the value is dropped and counted as missed.
     ///
     /// Should the value's slot be held up, since a thread was stopped while it copied a value one
     /// whole capacity ago, then this value is the one that is dropped and missed.

@@ -91,10 +91,10 @@ const OPEN: u64 = 1;
 const SPINS: u32 = if cfg!(diode_loom) { 0 } else { 100 };
 
 /// How long a writer pauses that lost the race for a ticket, in turns of `spin_loop`: so long the
-/// first time, twice as long each further time, and at last it takes a ticket in any case. With
-/// shorter pauses, or with a single one, two writers fall into step: then they fetch each cache line
-/// from each other for each set, which takes up to 130 ns instead of 20 (`cargo xtask bench diode`,
-/// `writers-2`).
+/// first time, twice as long each further time, and at last it takes a ticket in any case. All of it
+/// are 504 turns, of 25 ns each on the machine of `docs/performance.md`. With shorter pauses, or with
+/// a single one, two writers fall into step: then they fetch each cache line from each other for each
+/// set, which takes up to 130 ns instead of 20 (`cargo xtask bench diode`, `writers-2`).
 const FIRST_PAUSE: u32 = 8;
 const PAUSES: u32 = if cfg!(diode_loom) { 1 } else { 6 };
 
